@@ -1,0 +1,35 @@
+# What can be done here. `make` alone lists it.
+.DEFAULT_GOAL := help
+.PHONY: help install check format test bench clean
+PYTHON ?= python3
+BIN := .venv/bin
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/installed ## make .venv with everything the project needs
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+check: install ## format, lint, types, unit tests and some seeds, in under a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 tests/unit tests/test_tidy.py
+	$(BIN)/python -m ottla.sim --seeds 0:20
+
+format: install ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: check ## everything: checks, all seeds, crash points, mutants, real Kafka beside it
+	$(BIN)/pytest -n 2 tests
+
+bench: install ## measure, and keep the figures in bench/RESULTS.md
+	$(BIN)/python -m bench
+
+clean: ## remove what was built
+	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache

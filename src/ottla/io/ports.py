@@ -1,0 +1,89 @@
+"""What the rest of Ottla may ask of the outside world.
+
+Rule 1: nothing but an implementation of these ports touches a file or a clock, so the whole node runs in `sim/`.
+Rule 2: every call here is one step of the machine: the simulator may crash before or after it, never "during" it,
+        except inside a write, which may tear.
+Rule 3: nothing is durable until `File.sync` (contents and length) and `Disk.sync_directory` (names) have returned.
+Rule 4: a failed call raises `OSError`. A failed `sync` is never tried again: the kernel may have dropped the pages.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump. For record timestamps and retention."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some moment; never goes back. For time-outs and intervals."""
+
+
+class File(Protocol):
+    """An open file, addressed by position. Reads may run in any thread, writes in one at a time."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write all the buffers one after another and return how many bytes that was."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Files by path. Paths are absolute strings with "/" between the parts."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """`create` makes an empty file where none was; an existing one keeps its contents."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory, sorted: the order never depends on the file system."""
+
+    def scan(self, directory: str) -> dict[str, int]:
+        """Name to size for the plain files of a directory, sorted by name: `list` and `size` in one step."""
+
+    def make_directory(self, path: str) -> None:
+        """Make it and the parents that are missing; an existing one is no error."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically, replacing a file that has the new name."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """An empty one."""
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Held until released or the process ends; raises `BlockingIOError` while another process holds it."""
+
+    def free_bytes(self, path: str) -> int: ...
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run blocking work away from the event loop. In the simulator: later, at a moment the seed decides."""
