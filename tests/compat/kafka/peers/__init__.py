@@ -1,0 +1,1 @@
+"""Real peers to test against: Apache Kafka's jars, its tools, its broker, and the files it writes."""
