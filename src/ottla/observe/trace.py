@@ -1,0 +1,79 @@
+"""One seam for everything worth telling: `trace("isr.shrunk", partition="t-0", left=[3], lag_ms=31_004)`.
+
+Rule 1: an event is a name (`area.past_participle`) and fields, never a sentence: people read it, programs match it.
+Rule 2: every event goes to the one sink installed: logging in production, the transcript of a simulation, the list of
+        a test. Nobody who traces knows which.
+Rule 3: events are for changes of state, a few per second at most; they cost what a log line costs.
+
+`trace` says what happened (logged as INFO); `warn` says what an operator should look at (logged as WARNING).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+
+class Event(NamedTuple):
+    name: str
+    fields: dict[str, Any]
+    warning: bool = False
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{key}={_shown(value)}" for key, value in self.fields.items())])
+
+
+Sink = Callable[[Event], None]
+
+_logger = logging.getLogger("ottla")
+
+
+def to_logging(event: Event) -> None:
+    level = logging.WARNING if event.warning else logging.INFO
+    if _logger.isEnabledFor(level):
+        _logger.log(level, "%s", event)
+
+
+_sink: Sink = to_logging
+
+
+def trace(event: str, /, **fields: Any) -> None:
+    _sink(Event(event, fields))
+
+
+def warn(event: str, /, **fields: Any) -> None:
+    _sink(Event(event, fields, warning=True))
+
+
+@contextmanager
+def sink_installed(sink: Sink) -> Iterator[None]:
+    """Send every event to `sink` instead, until the block ends."""
+    global _sink
+    before, _sink = _sink, sink
+    try:
+        yield
+    finally:
+        _sink = before
+
+
+@contextmanager
+def recording() -> Iterator[list[Event]]:
+    """Collect the events of the block: `with recording() as events: ...; assert "log.rolled" in names(events)`."""
+    events: list[Event] = []
+    with sink_installed(events.append):
+        yield events
+
+
+def names(events: list[Event]) -> list[str]:
+    return [event.name for event in events]
+
+
+def _shown(value: object) -> str:
+    """Plain where that is unambiguous; quoted where a space, an equals sign or a line break would blur the line."""
+    if isinstance(value, BaseException):
+        value = f"{type(value).__name__}: {value}"
+    if not isinstance(value, str):
+        return repr(value).replace(", ", ",")
+    if value and value.isprintable() and not any(character in " =\"'" for character in value):
+        return value
+    return repr(value)
