@@ -20,7 +20,7 @@ POM = Path(__file__).parents[1] / "pom.xml"
 CACHE = PROJECT / ".peers"
 
 
-class JarsUnavailable(Exception):
+class JarsUnavailableError(Exception):
     """Maven was there and did not deliver."""
 
 
@@ -56,4 +56,4 @@ def _copy_dependencies(target: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not any(target.glob("kafka-clients-*.jar")):
         said = (done.stdout + done.stderr)[-4000:]
-        raise JarsUnavailable(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
+        raise JarsUnavailableError(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
