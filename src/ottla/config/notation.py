@@ -1,0 +1,174 @@
+"""How a setting is declared: once, with everything that parsing, checking, describing and documenting it needs.
+
+    SEGMENT_BYTES = setting("log.segment.bytes", Bytes, default=1 * GiB, at_least=1 * MiB, topic="segment.bytes",
+                            doc="Roll the active segment when the next batch would exceed this size.")
+
+Rule 1: names, types, defaults and bounds are Kafka's; a test compares them with Kafka's jars. Ottla's own settings
+        begin with `ottla.`.
+Rule 2: a declaration is a constant. `config[SEGMENT_BYTES]` is typed by it, and values live in `Config` alone.
+Rule 3: what a setting does not do yet is said in its declaration (`inert`), so the documentation cannot claim it.
+"""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+KiB = 1024
+MiB = 1024 * KiB
+GiB = 1024 * MiB
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+
+@dataclass(frozen=True, eq=False)
+class ValueType(Generic[T]):
+    """A kind of value. `parse` takes trimmed text and raises `ValueError` saying what it expected."""
+
+    kafka: str
+    parse: Callable[[str], T]
+    show: Callable[[T], str]
+    unit: str = ""
+
+
+def _integer(bits: int) -> Callable[[str], int]:
+    limit = 1 << (bits - 1)
+
+    def parse(text: str) -> int:
+        # int() alone would take "1_000" and digits of other scripts, which Kafka's brokers refuse.
+        if not (text.isascii() and text.removeprefix("-").removeprefix("+").isdigit()):
+            raise ValueError("a whole number")
+        number = int(text)
+        if not -limit <= number < limit:
+            raise ValueError(f"a whole number of {bits} bits ({-limit} to {limit - 1})")
+        return number
+
+    return parse
+
+
+def _double(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("a number") from None
+    if number != number:
+        raise ValueError("a number")
+    return number
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _list(text: str) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in text.split(",")) if text else ()
+    if "" in items:
+        raise ValueError("a list without empty items, separated by commas")
+    if len(set(items)) != len(items):
+        raise ValueError("a list in which nothing stands twice")
+    return items
+
+
+def _show_double(number: float) -> str:
+    """As Java writes it, because clients compare what DescribeConfigs says."""
+    return repr(float(number)).upper().replace("E+", "E")
+
+
+Int = ValueType("INT", _integer(32), str)
+Long = ValueType("LONG", _integer(64), str)
+Bytes = ValueType("INT", _integer(32), str, "bytes")
+LongBytes = ValueType("LONG", _integer(64), str, "bytes")
+Ms = ValueType("LONG", _integer(64), str, "ms")
+IntMs = ValueType("INT", _integer(32), str, "ms")
+Minutes = ValueType("INT", _integer(32), str, "minutes")
+Hours = ValueType("INT", _integer(32), str, "hours")
+Double = ValueType("DOUBLE", _double, _show_double)
+Bool = ValueType("BOOLEAN", _bool, lambda value: "true" if value else "false")
+String = ValueType("STRING", str, str)
+ListOf = ValueType("LIST", _list, ",".join)
+
+
+def optional(type: ValueType[T]) -> ValueType[T | None]:  # noqa: A002 - the notation reads better with the plain word
+    """The same type for a setting that may be absent. Only absence gives `None`: no text stands for it."""
+    return ValueType(type.kafka, type.parse, lambda value: "" if value is None else type.show(value), type.unit)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting(Generic[T]):
+    """One setting. Compared and hashed by identity, so reading a value is one dictionary look-up."""
+
+    name: str
+    type: ValueType[T]
+    _: KW_ONLY
+    default: T
+    doc: str
+    topic: str | None = None
+    """The name under which each topic may override it."""
+    on_broker: bool = True
+    """False for what only topics have; then `name` and `topic` are the same."""
+    at_least: float | None = None
+    at_most: float | None = None
+    also: tuple[T, ...] = ()
+    """Values allowed outside the bounds."""
+    one_of: tuple[str, ...] = ()
+    may_be_empty: bool = True
+    live: bool = False
+    """A running broker takes a new value. Settings of topics always do."""
+    internal: bool = False
+    """For tests and experiments; not documented."""
+    inert: str = ""
+    """Why it has no effect yet; the value is accepted and described all the same."""
+    falls_back_to: tuple[tuple["Setting[Any]", int], ...] = ()
+    """What counts, in this order and times a factor, where the broker's own name is not set. One has the default."""
+    overruled_by: "Setting[Any] | None" = None
+    """What counts instead wherever it has a value."""
+
+    def __repr__(self) -> str:
+        return f"<setting {self.name}>"
+
+    @property
+    def is_live(self) -> bool:
+        return self.live or self.topic is not None
+
+    @property
+    def allowed(self) -> str:
+        """What a value must be beyond its type, in words; empty when anything goes."""
+        limits = []
+        if self.one_of:
+            limits.append("one of " + ", ".join(self.one_of))
+        if self.at_least is not None and self.at_most is not None:
+            limits.append(f"{self.at_least} to {self.at_most}")
+        elif self.at_least is not None:
+            limits.append(f"at least {self.at_least}")
+        elif self.at_most is not None:
+            limits.append(f"at most {self.at_most}")
+        if not self.may_be_empty:
+            limits.append("not empty")
+        limits.extend(f"or {self.type.show(value)}" for value in self.also)
+        return " ".join(limits) if self.also else ", ".join(limits)
+
+    def parse(self, text: str) -> T:
+        """The value that `text` stands for; `ValueError` says what would have been accepted."""
+        value = self.type.parse(text.strip())
+        if not self._accepts(value):
+            raise ValueError(self.allowed)
+        return value
+
+    def _accepts(self, value: Any) -> bool:
+        if value in self.also:
+            return True
+        if isinstance(value, tuple | str):
+            items = value if isinstance(value, tuple) else (value,)
+            return (self.may_be_empty or bool(value)) and all(not self.one_of or item in self.one_of for item in items)
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+
+setting = Setting
