@@ -1,0 +1,28 @@
+"""Virtual time: it stands still until somebody moves it."""
+
+# A round moment in 2033: far from zero, so that arithmetic that forgets the epoch is noticed.
+_START_MS = 2_000_000_000_000
+
+
+class SimClock:
+    """The `Clock` of a simulated machine. The loop moves it from timer to timer; faults make the wall clock jump."""
+
+    def __init__(self, start_ms: int = _START_MS) -> None:
+        self.seconds = 0.0  # since the machine started; what `SimLoop.time` returns
+        self._wall_start_ms = start_ms
+
+    def wall_ms(self) -> int:
+        return self._wall_start_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def advance(self, ms: float) -> None:
+        """Let time pass, as a slow disk does."""
+        if ms < 0:
+            raise ValueError(f"time cannot pass by {ms} ms; use `jump` to set the wall clock back")
+        self.seconds += ms / 1000
+
+    def jump(self, ms: int) -> None:
+        """Set the wall clock forward or back; the monotonic clock does not notice."""
+        self._wall_start_ms += ms
