@@ -1,0 +1,65 @@
+"""Record batches: the façade over what reads, checks, stamps, writes and compacts them.
+
+Rule 1: stateless. Bytes in, values out; no I/O, no clock, no logging. Any function may run in any thread.
+Rule 2: whatever bytes arrive from outside, the answer is a value or `CorruptBatch` / `InvalidRecords`, in time and
+        memory proportional to the input and to the limits of decompression.
+Rule 3: everybody else imports this package and nothing inside it; `reference` is the plain-Python implementation.
+"""
+
+from ottla.kernel.batch import (
+    HEADER_SIZE,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    Codec,
+    TimestampType,
+    increment_sequence,
+    pack_header,
+    read_header,
+)
+from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
+from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_txn_marker
+from ottla.kernel.reference.checksum import batch_crc, crc_ok
+from ottla.kernel.reference.compress import compress, decompress
+from ottla.kernel.reference.control import ControlType, EndTxnMarker, read_control, read_end_txn_marker
+from ottla.kernel.reference.records import Record, find_time, read_records
+from ottla.kernel.reference.scan import Scan, scan
+
+__all__ = [
+    "BatchBuilder",
+    "BatchHeader",
+    "Buffer",
+    "Codec",
+    "ControlType",
+    "CorruptBatch",
+    "EndTxnMarker",
+    "HEADER_SIZE",
+    "InvalidRecords",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "Record",
+    "RecordError",
+    "Scan",
+    "TimestampType",
+    "batch_crc",
+    "build_batch",
+    "build_end_txn_marker",
+    "compress",
+    "crc_ok",
+    "decompress",
+    "find_time",
+    "increment_sequence",
+    "pack_header",
+    "read_control",
+    "read_end_txn_marker",
+    "read_header",
+    "read_records",
+    "scan",
+]

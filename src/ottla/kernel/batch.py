@@ -1,0 +1,175 @@
+"""The header of a record batch, format version 2.
+
+    base offset 8 | length 4 | leader epoch 4 | magic 1 | crc 4 | attributes 2 | last offset delta 4 |
+    base timestamp 8 | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | count 4 | records
+
+Rule 1: `length` counts what follows it, so a batch takes 12 bytes more.
+Rule 2: the CRC32C covers everything after itself. The base offset and the leader epoch lie before it: the broker writes
+        them into the batch it received without touching the records.
+Rule 3: offsets and sequences are counted from the base; compaction leaves gaps and keeps the last offset delta, because
+        the producer's last sequence is derived from it. So `count` may be less than `last_offset_delta + 1`, even 0.
+Rule 4: with attribute bit 6 the base timestamp is the delete horizon: the time from which the tombstones (or the
+        transaction marker) in the batch may be removed. Timestamps of records are deltas to it all the same.
+Rule 5: under LogAppendTime every record's timestamp is the batch's max timestamp, whatever its delta says.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is an exception class in spite of its name
+from typing import Final, NamedTuple
+
+from ottla.kernel.errors import CorruptBatch
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC: Final = 2
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size
+LOG_OVERHEAD: Final = 12  # base offset and length: what `length` does not count.
+LENGTH_AT: Final = 8
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21  # The first byte under the CRC.
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+_MAX_SEQUENCE: Final = 2**31 - 1
+
+
+class Codec(IntEnum):
+    """How the records of a batch are compressed; the numbers are those of the attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    """Who sets a record's time: its producer, or the broker that appends it."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a header in the order of their bytes."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # Kafka's word; nobody counts equal fields of a header.
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise CorruptBatch(f"the batch at offset {self.base_offset} names compression {number}; 0 to 4 are known")
+        return Codec(number)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_FLAG else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """Sequences follow 2^31-1 with 0."""
+    return (sequence + by) & _MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`. Says nothing about the records or the checksum: see `scan` and `crc_ok`."""
+    try:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except StructError:
+        left = max(len(buffer) - position, 0)
+        raise CorruptBatch(f"a batch header takes {HEADER_SIZE} bytes, {left} are left at {position}") from None
+    if fault := header_fault(header.length, header.magic):
+        raise CorruptBatch(f"{fault} (at {position})")
+    return header
+
+
+def header_fault(length: int, magic: int) -> str | None:
+    """Why no batch of version 2 has this length and magic; None if one may."""
+    if magic != MAGIC:
+        return f"magic is {magic}; only record batches of magic {MAGIC} are supported"
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        return f"length is {length}; the header alone takes {HEADER_SIZE - LOG_OVERHEAD}"
+    return None
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The bytes of `header` as it stands: length and CRC are the caller's."""
+    return HEADER.pack(*header)
+
+
+def attributes_of(
+    codec: Codec,
+    timestamp_type: TimestampType,
+    *,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon: bool = False,
+) -> int:
+    return (
+        codec
+        | (TIMESTAMP_TYPE_FLAG if timestamp_type else 0)
+        | (TRANSACTIONAL_FLAG if transactional else 0)
+        | (CONTROL_FLAG if control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon else 0)
+    )

@@ -1,0 +1,16 @@
+"""CRC32C of a batch: over everything from the attributes to its end."""
+
+from crc32c import crc32c
+
+from ottla.kernel.batch import ATTRIBUTES_AT, CRC_AT, Buffer
+
+
+def batch_crc(buffer: Buffer, position: int, size: int) -> int:
+    """The checksum the batch of `size` bytes at `position` should carry."""
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : position + size])
+
+
+def crc_ok(buffer: Buffer, position: int, size: int) -> bool:
+    """Whether the batch of `size` bytes at `position` carries its checksum."""
+    at = position + CRC_AT
+    return int.from_bytes(buffer[at : at + 4], "big") == batch_crc(buffer, position, size)

@@ -1,0 +1,62 @@
+"""Finding the batches in a stretch of log: recovery, replication, compaction, `ottla log dump`.
+
+Rule 1: any bytes have an answer; scanning never raises.
+Rule 2: the answer says where trust ends (`consumed`) and why: a fault, or merely the end of the bytes.
+Rule 3: the base offset and the leader epoch are outside the checksum, so a flipped bit there passes. The log finds it:
+        offsets must rise from batch to batch within the segment's range, and epochs never fall.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.kernel.batch import (
+    ATTRIBUTES_AT,
+    HEADER,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    BatchHeader,
+    Buffer,
+    header_fault,
+)
+
+_LENGTH_TO_MAGIC: Final = Struct(">iib")  # length, leader epoch, magic
+
+
+class Scan(NamedTuple):
+    """What a stretch of bytes holds."""
+
+    headers: list[BatchHeader]
+    consumed: int  # Bytes of whole, valid batches from the start.
+    needed: int  # Size of the batch that begins at `consumed` and does not end here; 0 if not even that can be told.
+    fault: str | None  # Why no valid batch begins at `consumed`; None: the bytes merely end.
+
+
+def scan(buffer: Buffer, *, check_crc: bool = True) -> Scan:
+    """The batches that stand one after the other from the start of `buffer`."""
+    view = memoryview(buffer)
+    end = len(view)
+    headers: list[BatchHeader] = []
+    position = needed = 0
+    fault: str | None = None
+    unpack, make = HEADER.unpack_from, BatchHeader._make
+    while end - position > MAGIC_AT:
+        length, _, magic = _LENGTH_TO_MAGIC.unpack_from(view, position + LENGTH_AT)
+        fault = header_fault(length, magic)
+        if fault is not None:
+            break
+        size = length + LOG_OVERHEAD
+        if size > end - position:
+            needed = size
+            break
+        header = make(unpack(view, position))
+        if check_crc:
+            computed = crc32c(view[position + ATTRIBUTES_AT : position + size])
+            if computed != header.crc:
+                fault = f"the batch of {size} bytes carries CRC {header.crc:08x}, its bytes give {computed:08x}"
+                break
+        headers.append(header)
+        position += size
+    return Scan(headers, position, needed, fault)
