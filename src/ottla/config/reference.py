@@ -10,9 +10,9 @@ HEAD = """\
 
 Made from the declarations in `src/ottla/config` by `python -m ottla.config`; change it there.
 
-Names, types, defaults and bounds are Apache Kafka 4.3's, so a `server.properties` works unchanged. Names that
-begin with `ottla.` are Ottla's own. A value counts in this order: the topic's, the broker's, the default. *Live* settings take a
-new value without a restart. A setting marked *no effect yet* is accepted and described, and does nothing.
+Names, types, defaults and bounds are Apache Kafka 4.3's, so a `server.properties` works unchanged. Names that begin
+with `ottla.` are Ottla's own. A value counts in this order: the topic's, the broker's, the default. *Live* settings
+take a new value without a restart. A setting marked *no effect yet* is accepted and described, and does nothing.
 """
 UNITS = {
     "ms": ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")),
