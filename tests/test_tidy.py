@@ -1,0 +1,198 @@
+"""The rules of the house that a program can check: pure packages, import directions, sizes, nothing unfinished."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ottla"
+
+PURE = {"wire", "kernel", "core", "config"}
+IMPURE_MODULES = {
+    *("asyncio", "concurrent", "multiprocessing", "selectors", "signal", "subprocess", "threading"),
+    *("fcntl", "glob", "mmap", "os", "pathlib", "shutil", "socket", "ssl", "tempfile", "urllib"),
+    *("datetime", "logging", "random", "secrets", "time"),
+}
+IMPURE_CALLS = {"open", "input", "exec", "eval", "__import__"}
+GENERATES_CODE = {"wire/codec.py", "wire/schema.py"}  # They compile source made from declarations, never from input.
+
+MAY_IMPORT = {
+    "wire": set(),
+    "kernel": {"wire"},
+    "config": {"wire"},
+    "core": {"wire", "kernel", "config"},
+    "io": set(),
+    "observe": set(),
+    "storage": {"wire", "kernel", "config", "core", "io", "observe"},
+    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
+    "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
+}
+
+MODULE_LINES = 600
+FUNCTION_LINES = 75
+DECLARATIONS = ("wire/api/", "wire/records/")  # Tables grow with Kafka's messages, not with complexity.
+
+TEXT_SUFFIXES = {
+    ".py",
+    ".md",
+    ".toml",
+    ".txt",
+    ".cfg",
+    ".ini",
+    ".yml",
+    ".yaml",
+    ".xml",
+    ".java",
+    ".properties",
+    ".rs",
+    "",
+}
+BUILT = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis", "__pycache__", "build", "dist", "target"}
+# Written in two halves, so that this file does not find itself.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:ro" r"ot|ho" r"me|wo" r"rk|Use" r"rs)/\w")
+INDEX_OPTION = re.compile(r"--(?:extra-)?index" r"-url|index" r"-url\s*=|<mirr" r"ors?>")
+ADDRESS = re.compile(r"\b(?:https?|git|ssh)://([\w.-]+)")
+KNOWN_HOSTS = {
+    *("127.0.0.1", "localhost", "www.apache.org", "maven.apache.org", "kafka.apache.org", "issues.apache.org"),
+    *("cwiki.apache.org", "www.w3.org", "json.schemastore.org", "github.com", "keepachangelog.com", "semver.org"),
+}
+
+
+def python_problems(path: str, source: str) -> Iterator[str]:
+    """What is wrong with one module; `path` is relative to the package, as in `core/log/plan.py`."""
+    tree = ast.parse(source, path)
+    package = path.split("/")[0] if "/" in path else ""
+    if source.strip() and not ast.get_docstring(tree):
+        yield f"{path}: no docstring says what the module is for"
+    lines = source.count("\n")
+    if lines > MODULE_LINES and not path.startswith(DECLARATIONS):
+        yield f"{path}: {lines} lines; past {MODULE_LINES} it wants to be two modules"
+    for node in ast.walk(tree):
+        yield from _import_problems(path, package, node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES:
+                yield f"{path}:{node.lineno}: {node.name} has {length} lines; past {FUNCTION_LINES} it wants to be two"
+        if package in PURE and path not in GENERATES_CODE and isinstance(node, ast.Call):
+            called = node.func.id if isinstance(node.func, ast.Name) else ""
+            if called in IMPURE_CALLS:
+                yield f"{path}:{node.lineno}: {package} is pure and calls {called}()"
+
+
+def _import_problems(path: str, package: str, node: ast.AST) -> Iterator[str]:
+    for module in _imported(node):
+        top, _, rest = module.partition(".")
+        if package in PURE and top in IMPURE_MODULES:
+            yield f"{path}:{node.lineno}: {package} is pure and imports {module}"  # type: ignore[attr-defined]
+        other = rest.split(".")[0]
+        if top == "ottla" and other in MAY_IMPORT and other not in MAY_IMPORT.get(package, {other}) | {package}:
+            yield f"{path}:{node.lineno}: {package} may not import {other}"  # type: ignore[attr-defined]
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        if node.level:
+            return ["(relative)"]
+        module = node.module or ""
+        return [f"{module}.{alias.name}" for alias in node.names] if module == "ottla" else [module]
+    return []
+
+
+def text_problems(path: str, text: str) -> Iterator[str]:
+    """What no file of the repository may contain."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if UNFINISHED.search(line):
+            yield f"{path}:{number}: unfinished: {line.strip()}"
+        if MACHINE_PATH.search(line):
+            yield f"{path}:{number}: a path of one machine: {line.strip()}"
+        if INDEX_OPTION.search(line):
+            yield f"{path}:{number}: where packages come from is the machine's business: {line.strip()}"
+        for host in ADDRESS.findall(line):
+            if host not in KNOWN_HOSTS and not host.endswith((".example", ".example.com", ".test", ".invalid")):
+                yield f"{path}:{number}: an address that is not on the list of known ones: {host}"
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), path.read_text()
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    for path in sorted(ROOT.rglob("*")):
+        relative = path.relative_to(ROOT)
+        hidden = BUILT.intersection(relative.parts) or any(part.endswith(".egg-info") for part in relative.parts)
+        if not hidden and path.is_file() and path.suffix in TEXT_SUFFIXES:
+            yield relative.as_posix(), path.read_text(errors="replace")
+
+
+def test_every_module_is_tidy() -> None:
+    assert [problem for path, source in _modules() for problem in python_problems(path, source)] == []
+
+
+def test_every_package_has_its_import_rule() -> None:
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert packages <= set(MAY_IMPORT)
+
+
+def test_every_file_is_finished_and_belongs_to_no_machine() -> None:
+    assert [problem for path, text in _texts() for problem in text_problems(path, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "expected"),
+    [
+        ("core/log/x.py", '"""d"""\nimport time', "core is pure and imports time"),
+        ("core/log/x.py", '"""d"""\nfrom os.path import join', "core is pure and imports os.path"),
+        ("wire/x.py", '"""d"""\ndef f():\n    import asyncio', "wire is pure and imports asyncio"),
+        ("kernel/x.py", '"""d"""\nopen("f")', "kernel is pure and calls open()"),
+        ("wire/x.py", '"""d"""\nfrom ottla.kernel import scan', "wire may not import kernel"),
+        ("wire/x.py", '"""d"""\nfrom ottla import kernel', "wire may not import kernel"),
+        ("io/x.py", '"""d"""\nimport ottla.config', "io may not import config"),
+        ("cli/x.py", '"""d"""\nfrom ottla.sim.disk import SimDisk', "cli may not import sim"),
+        ("storage/x.py", '"""d"""\nfrom ottla.cli import main', "storage may not import cli"),
+        ("io/x.py", "import os", "no docstring"),
+        ("io/x.py", '"""d"""\n' + "x = 1\n" * MODULE_LINES, "wants to be two modules"),
+        ("io/x.py", '"""d"""\ndef f():\n' + "    x = 1\n" * FUNCTION_LINES, "f has"),
+    ],
+)
+def test_untidy_module_is_found(path: str, source: str, expected: str) -> None:
+    assert any(expected in problem for problem in python_problems(path, source))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("core/log/x.py", '"""d"""\nfrom ottla.kernel import scan\nfrom ottla.config import Config\nimport struct'),
+        ("wire/api/x.py", '"""d"""\n' + "x = 1\n" * MODULE_LINES),
+        ("sim/x.py", '"""d"""\nimport os\nfrom ottla.storage import partition'),
+        ("core/__init__.py", ""),
+        ("cli/x.py", '"""d"""\nfrom ottla import __version__'),
+    ],
+)
+def test_tidy_module_passes(path: str, source: str) -> None:
+    assert list(python_problems(path, source)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# TO" + "DO: later",
+        "see /wo" + "rk/main/x",
+        "pip install --index" + "-url x",
+        "https:" + "//registry.internal.example.org/simple",
+        "http:" + "//10.1.2.3:8080/pypi",
+    ],
+)
+def test_text_that_does_not_belong_is_found(text: str) -> None:
+    assert list(text_problems("f", text)) != []
+
+
+@pytest.mark.parametrize("text", ["https://www.apache.org/licenses/LICENSE-2.0", "log.dirs=/var/lib/ottla", "a/work/b"])
+def test_text_that_belongs_passes(text: str) -> None:
+    assert list(text_problems("f", text)) == []
