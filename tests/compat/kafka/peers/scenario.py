@@ -15,7 +15,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECOMPRESSING = ("gzip", "snappy", "lz4", "zstd", "uncompressed")
 TRIMMED_TO = 133
 HOUR_MS = 3_600_000
-START_MS = int(time.time()) * 1000 - 48 * HOUR_MS
+START_MS = int(time.time()) * 1000 - 12 * HOUR_MS
 """Old enough that what follows it by hours still lies in the past."""
 
 SMALL = {
@@ -110,7 +110,7 @@ def write_idempotent(writer: Writer) -> None:
 
 
 def write_transactions(writer: Writer) -> Producer:
-    """Transactions that interleave, commit, abort and span segments, and one that stays open while its producer lives."""
+    """Transactions that interleave, commit, abort, span segments; one stays open while its producer lives."""
     steady, wavering, idle = (_transactional(writer.client, f"transactions-{name}") for name in ("a", "b", "c"))
     at = START_MS
     for round_number in range(6):

@@ -21,6 +21,7 @@ from peers.client import Client, Found, Read
 from peers.jars import exclusive
 
 SETTINGS = {
+    "log.index.size.max.bytes": "16384",
     "log.cleaner.backoff.ms": "50",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.initial.task.delay.ms": "100",
