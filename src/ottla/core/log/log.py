@@ -1,0 +1,165 @@
+"""A partition's log as a state machine: where the next batch goes, when to roll, what readers may see.
+
+Rule 1: offsets only grow. A leader numbers what it appends; a follower takes what is at or past its end.
+Rule 2: log start <= last stable offset <= high watermark <= log end. The watermark only goes back when the log is
+        truncated below it; nothing above it is served to consumers.
+Rule 3: nothing is changed before it is written: `placement` decides, the caller writes, `appended` applies.
+Rule 4: segments cover the log without overlap; the last one is active and the only one written to.
+Rule 5: below the recovery point everything is on disk for good. It moves up after a sync, and down only by truncation.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ottla.config import FLUSH_MESSAGES, MAX_MESSAGE_BYTES, SEGMENT_BYTES, Config
+from ottla.core.log.epochs import LeaderEpochs
+from ottla.core.log.producers import CompletedTxn, Producers
+from ottla.core.log.segment import IndexEntries, RollReason, Segment
+from ottla.kernel import BatchHeader, EndTxnMarker
+from ottla.wire.errors import Error, Refused
+
+
+class Effects(NamedTuple):
+    """What a batch that was appended changes beside the log file."""
+
+    index: IndexEntries | None
+    completed: CompletedTxn | None
+    new_epoch: bool
+
+
+class Log:
+    def __init__(self, name: str, config: Config, segments: list[Segment], *, end_offset: int) -> None:
+        self.name = name
+        self.config = config
+        self.segments = segments
+        self.log_start_offset = segments[0].base_offset
+        self.end_offset = end_offset
+        self.high_watermark = self.log_start_offset
+        self.recovery_point = self.log_start_offset
+        self.producers = Producers(name, self.log_start_offset)
+        self.epochs = LeaderEpochs()
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything before it is below the watermark and belongs to no undecided transaction."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def must_flush(self) -> bool:
+        return self.end_offset - self.recovery_point >= self.config[FLUSH_MESSAGES]
+
+    # Finding.
+
+    def segment_at(self, offset: int) -> int:
+        """The index of the segment that covers `offset`; the first one for anything before it."""
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+
+    def end_of(self, index: int) -> int:
+        """The offset after the last one that segment may hold."""
+        return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.end_offset
+
+    def check_readable(self, offset: int, upper_offset: int) -> None:
+        if not self.log_start_offset <= offset <= upper_offset:
+            raise Refused(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} is outside of {self.log_start_offset} to {upper_offset}",
+            )
+
+    # Appending.
+
+    def check_size(self, size: int) -> None:
+        limit = self.config[MAX_MESSAGE_BYTES]
+        if size > limit:
+            raise Refused(
+                Error.MESSAGE_TOO_LARGE,
+                f"{self.name}: the record batch has {size} bytes; max.message.bytes allows {limit}. "
+                f"Raise it on the topic, or lower batch.size and max.request.size of the producer",
+            )
+        limit = self.config[SEGMENT_BYTES]
+        if size > limit:
+            raise Refused(
+                Error.RECORD_LIST_TOO_LARGE,
+                f"{self.name}: the record batch has {size} bytes and must fit into one segment; "
+                f"segment.bytes is {limit}",
+            )
+
+    def placement(self, header: BatchHeader, size: int, now_ms: int) -> RollReason | None:
+        """Where the batch goes: at the end of the active segment (None), or into a new one, and why."""
+        if header.base_offset < self.end_offset:
+            raise Refused(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: batch with offsets {header.base_offset} to {header.last_offset} "
+                f"does not follow the log end {self.end_offset}",
+            )
+        return self.active.must_roll(header, size, self.config, now_ms)
+
+    def rolled(self, segment: Segment) -> None:
+        """A new segment was opened at the end; the producer state counts as replayed up to it."""
+        self.segments.append(segment)
+        self.producers.end_offset = segment.base_offset
+
+    def appended(self, header: BatchHeader, marker: EndTxnMarker | None) -> Effects:
+        """Apply a batch that was written at the end of the active segment."""
+        index = self.active.appended(header, self.config)
+        self.end_offset = header.next_offset
+        completed = self.producers.replay(header, marker)
+        new_epoch = self.epochs.assign(header.leader_epoch, header.base_offset)
+        return Effects(index, completed, new_epoch)
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Move the watermark up, never past the end, never back; the new one."""
+        offset = min(offset, self.end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.on_high_watermark(offset)
+        return self.high_watermark
+
+    def flushed(self, offset: int) -> None:
+        self.recovery_point = max(self.recovery_point, min(offset, self.end_offset))
+
+    # Letting go.
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Records before `offset` count as deleted from now on; True when that was news."""
+        if offset > self.high_watermark:
+            raise Refused(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: records up to offset {offset} cannot be deleted: "
+                f"the high watermark is {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_start(offset)
+        self.producers.on_log_start(offset)
+        return True
+
+    def truncated(self, offset: int, producers: Producers) -> None:
+        """The log now ends at `offset`; `producers` is the state rebuilt for it."""
+        self.end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_end(offset)
+        self.producers = producers
+
+    def restarted(self, segment: Segment) -> None:
+        """Everything was removed; the log begins anew, empty, at the new segment's base offset."""
+        offset = segment.base_offset
+        self.segments = [segment]
+        self.log_start_offset = self.end_offset = self.high_watermark = self.recovery_point = offset
+        self.producers = Producers(self.name, offset)
+        self.epochs = LeaderEpochs()
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,271 @@
+"""What a log remembers of the producers that wrote to it: sequences, epochs, open transactions.
+
+Rule 1: `check` decides and changes nothing; `replay` is the only mutator, live and at load, so that the state rebuilt
+        from the log equals the live one.
+Rule 2: the last five batches of a producer are remembered; one of them sent again is answered with its first offset.
+Rule 3: a batch continues the sequence of its epoch, or opens a newer epoch at sequence 0. A producer nobody remembers
+        may start anywhere: its records may have been removed by retention.
+Rule 4: a transaction is open from its first record to its marker, and undecided for readers until that marker is below
+        the high watermark; the last stable offset never passes it.
+Rule 5: batches that come by replication or from disk are taken as they are: the leader has checked them.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from ottla.core.log.indexes import AbortedTxn
+from ottla.kernel import BatchHeader, ControlType, EndTxnMarker
+from ottla.wire.errors import Error, Refused
+
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+_BATCHES_REMEMBERED = 5
+_SEQUENCE_MAX = 2**31 - 1
+_EPOCH_MAX = 2**15 - 1
+
+
+class Origin(Enum):
+    """Who appends decides what is checked."""
+
+    CLIENT = auto()
+    COORDINATOR = auto()
+    """Offset commits and markers: epochs are checked, sequences are not there."""
+    REPLICATION = auto()
+    RAFT_LEADER = auto()
+
+
+class RememberedBatch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MAX
+
+
+@dataclass(slots=True)
+class Producer:
+    producer_id: int
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = NO_TIMESTAMP
+    txn_first_offset: int | None = None
+    batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=_BATCHES_REMEMBERED))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def adopt_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already, here."""
+
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class CompletedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+    def as_aborted(self) -> AbortedTxn:
+        return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
+
+
+class Producers:
+    def __init__(self, name: str, end_offset: int = 0) -> None:
+        self.name = name
+        self.end_offset = end_offset
+        """Everything before it has been replayed."""
+        self.by_id: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}
+        """First offset of each open transaction, ascending, and its producer."""
+        self._undecided: dict[int, int] = {}
+        """First offset of each ended transaction whose marker (the value) is not below the high watermark yet."""
+
+    @classmethod
+    def restore(cls, name: str, end_offset: int, producers: Iterable[Producer]) -> "Producers":
+        """The state as a snapshot taken at `end_offset` tells it."""
+        restored = cls(name, end_offset)
+        restored.by_id = {producer.producer_id: producer for producer in producers}
+        open_transactions = (
+            (producer.txn_first_offset, producer.producer_id)
+            for producer in restored.by_id.values()
+            if producer.txn_first_offset is not None
+        )
+        restored._open = dict(sorted(open_transactions))
+        return restored
+
+    # Decide.
+
+    def check(self, header: BatchHeader, origin: Origin, offset: int) -> Duplicate | None:
+        """Whether this batch of records may be appended at `offset`; a batch that is there already is named."""
+        known = self.by_id.get(header.producer_id)
+        if known is None or origin not in (Origin.CLIENT, Origin.COORDINATOR):
+            return None
+        if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):
+            return duplicate
+        if header.producer_epoch < known.epoch:
+            raise Refused(
+                Error.INVALID_PRODUCER_EPOCH,
+                f"{self.name}: producer {header.producer_id} writes with epoch {header.producer_epoch}, "
+                f"but epoch {known.epoch} has been seen: a newer producer took over",
+            )
+        if origin is Origin.CLIENT:
+            self._check_sequence(known, header, offset)
+        if known.txn_first_offset is not None and not header.is_transactional:
+            raise Refused(
+                Error.INVALID_TXN_STATE,
+                f"{self.name}: producer {header.producer_id} has a transaction open since offset "
+                f"{known.txn_first_offset} and sent a batch outside of it",
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: EndTxnMarker, transaction_version: int) -> None:
+        """Whether the end of a transaction may be written.
+
+        From transaction version 2 on the coordinator raises the epoch for every marker, so one that does not is late
+        (KIP-890), unless its transaction has ended already: then it is the same marker sent again.
+        """
+        known = self.by_id.get(header.producer_id)
+        if known is None:
+            return
+        epoch, seen = header.producer_epoch, known.epoch
+        stale = epoch <= seen if transaction_version >= 2 else epoch < seen
+        sent_again = (
+            transaction_version >= 2 and epoch == seen and (known.txn_first_offset is None or epoch == _EPOCH_MAX)
+        )
+        if stale and not sent_again:
+            raise Refused(
+                Error.INVALID_PRODUCER_EPOCH,
+                f"{self.name}: marker of producer {header.producer_id} has epoch {epoch}, "
+                f"but epoch {seen} has been seen (transaction version {transaction_version})",
+            )
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            raise Refused(
+                Error.TRANSACTION_COORDINATOR_FENCED,
+                f"{self.name}: marker of producer {header.producer_id} comes from coordinator epoch "
+                f"{marker.coordinator_epoch}, but epoch {known.coordinator_epoch} has been seen",
+            )
+
+    def _check_sequence(self, known: Producer, header: BatchHeader, offset: int) -> None:
+        first = header.base_sequence
+        if header.producer_epoch != known.epoch:
+            if first == 0 or known.epoch == NO_EPOCH:
+                return
+            expected = "0, because the epoch is new"
+        else:
+            last = known.last_sequence
+            if first == last + 1 or (first == 0 and last == _SEQUENCE_MAX):
+                return
+            expected = str(0 if last == _SEQUENCE_MAX else last + 1)
+        raise Refused(
+            Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{self.name}: producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first} for offset "
+            f"{offset}; expected {expected}",
+        )
+
+    # Apply.
+
+    def replay(self, header: BatchHeader, marker: EndTxnMarker | None) -> CompletedTxn | None:
+        """Apply a batch that is in the log; `marker` is what an end-of-transaction batch says."""
+        self.end_offset = header.next_offset
+        if header.producer_id < 0:
+            return None
+        if header.is_control:
+            return self._end_transaction(header, marker) if marker is not None else None
+        producer = self._producer(header)
+        producer.last_timestamp = header.max_timestamp
+        producer.batches.append(
+            RememberedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        if header.is_transactional and producer.txn_first_offset is None:
+            producer.txn_first_offset = header.base_offset
+            self._open[header.base_offset] = header.producer_id
+        return None
+
+    def _end_transaction(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
+        producer = self._producer(header)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp = header.max_timestamp
+        first_offset, producer.txn_first_offset = producer.txn_first_offset, None
+        if first_offset is None:
+            return None
+        del self._open[first_offset]
+        last_offset = header.base_offset
+        self._undecided[first_offset] = last_offset
+        stable = next(iter(self._open), last_offset + 1)
+        aborted = marker.control_type is ControlType.ABORT
+        return CompletedTxn(header.producer_id, first_offset, last_offset, aborted, stable)
+
+    def _producer(self, header: BatchHeader) -> Producer:
+        producer = self.by_id.get(header.producer_id)
+        if producer is None:
+            producer = self.by_id[header.producer_id] = Producer(header.producer_id)
+        producer.adopt_epoch(header.producer_epoch)
+        return producer
+
+    # What follows from it.
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins whose outcome readers may not know yet."""
+        first_open = next(iter(self._open), None)
+        first_undecided = min(self._undecided, default=None)
+        if first_open is None or first_undecided is None:
+            return first_open if first_undecided is None else first_undecided
+        return min(first_open, first_undecided)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        if self._undecided:
+            self._undecided = {first: last for first, last in self._undecided.items() if last >= high_watermark}
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        self.on_high_watermark(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have been silent for long; an open transaction is never forgotten."""
+        for producer_id in [p.producer_id for p in self.by_id.values() if is_expired(p, now_ms, expiration_ms)]:
+            del self.by_id[producer_id]
+
+    def last_records(self) -> dict[int, tuple[int, int]]:
+        """Per producer the offset of its last data (or -1) and its epoch: what compaction must leave in the log."""
+        return {p.producer_id: (p.last_data_offset, p.epoch) for p in self.by_id.values()}
+
+
+def is_expired(producer: Producer, now_ms: int, expiration_ms: int) -> bool:
+    return producer.txn_first_offset is None and now_ms - producer.last_timestamp >= expiration_ms
+
+
+def _find_duplicate(known: Producer, header: BatchHeader) -> Duplicate | None:
+    if header.producer_epoch != known.epoch:
+        return None
+    for batch in known.batches:
+        if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
+            return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
+    return None

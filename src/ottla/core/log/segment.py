@@ -1,0 +1,107 @@
+"""One segment of a log: what must be known of it to append, to roll and to let it go.
+
+Rule 1: the first batch that begins more than `index.interval.bytes` after the last index entry gets an entry.
+Rule 2: time counts from the first batch's timestamp, by the timestamps of records; only a segment without one counts
+        by the clock. So a log that is replayed rolls where the original did.
+Rule 3: relative offsets fit into 31 bits.
+"""
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import NamedTuple
+
+from ottla.config import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, SEGMENT_INDEX_BYTES, SEGMENT_MS, Config
+from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
+from ottla.kernel import BatchHeader
+
+NO_TIMESTAMP = -1
+
+
+class RollReason(StrEnum):
+    SIZE = "size"
+    TIME = "time"
+    INDEX_FULL = "index full"
+    OFFSET_RANGE = "offset range"
+    ASKED = "asked"
+
+
+class IndexEntries(NamedTuple):
+    """What one batch adds to the indexes, in relative offsets."""
+
+    offset: tuple[int, int]
+    time: tuple[int, int] | None
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    base_offset: int
+    created_ms: int = 0
+    size: int = 0
+    roll_jitter_ms: int = 0
+    first_timestamp: int | None = None
+    """Of the first batch; None when the segment is empty or it was not looked up yet."""
+    max_timestamp: int = NO_TIMESTAMP
+    offset_of_max_timestamp: int = -1
+    """The last offset of the batch that has it."""
+    offset_entries: int = 0
+    time_entries: int = 0
+    last_timed: int = NO_TIMESTAMP
+    """The timestamp of the last time index entry."""
+    times_known: bool = True
+    """False for a segment opened from disk until the end of its time index was read."""
+    _unindexed_bytes: int = field(default=0, repr=False)
+
+    def must_roll(self, header: BatchHeader, size: int, config: Config, now_ms: int) -> RollReason | None:
+        """Whether a batch of `size` bytes, whose header has its final offsets, opens a new segment."""
+        if self.size == 0:
+            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                return RollReason.OFFSET_RANGE
+            return None
+        if self.size + size > config[SEGMENT_BYTES]:
+            return RollReason.SIZE
+        if self._waited_ms(header.max_timestamp, now_ms) > config[SEGMENT_MS] - self.roll_jitter_ms:
+            return RollReason.TIME
+        index_bytes_max = config[SEGMENT_INDEX_BYTES]
+        if (self.offset_entries + 1) * OFFSET_ENTRY.size > index_bytes_max:
+            return RollReason.INDEX_FULL
+        # Closing the segment adds one more entry to the time index, so it is full one earlier.
+        if (self.time_entries + 2) * TIME_ENTRY.size > index_bytes_max:
+            return RollReason.INDEX_FULL
+        if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return RollReason.OFFSET_RANGE
+        return None
+
+    def appended(self, header: BatchHeader, config: Config) -> IndexEntries | None:
+        """Note a batch written at the end; what it adds to the indexes, if anything."""
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.offset_of_max_timestamp = header.last_offset
+        if self.size == 0:
+            self.first_timestamp = header.max_timestamp
+        entries = None
+        if self._unindexed_bytes > config[INDEX_INTERVAL_BYTES]:
+            entries = IndexEntries((header.last_offset - self.base_offset, self.size), self.time_entry())
+            self.offset_entries += 1
+            self._unindexed_bytes = 0
+        self.size += header.size
+        self._unindexed_bytes += header.size
+        return entries
+
+    def adopt(self, counted: "Segment") -> None:
+        """Take over the figures of the same segment, counted anew from its log."""
+        for figure in fields(self):
+            if figure.name not in ("base_offset", "created_ms", "roll_jitter_ms"):
+                setattr(self, figure.name, getattr(counted, figure.name))
+
+    def time_entry(self) -> tuple[int, int] | None:
+        """What the time index lacks: the largest timestamp so far. A segment ends its time index with it."""
+        if self.max_timestamp <= self.last_timed:
+            return None
+        self.last_timed = self.max_timestamp
+        self.time_entries += 1
+        return self.max_timestamp, self.offset_of_max_timestamp - self.base_offset
+
+    def _waited_ms(self, timestamp: int, now_ms: int) -> int:
+        if self.first_timestamp is not None and self.first_timestamp >= 0:
+            return timestamp - self.first_timestamp
+        return now_ms - self.created_ms

@@ -1,0 +1,105 @@
+"""A sorted index on disk: fixed-size entries, the newest ones still in memory.
+
+Rule 1: entries reach the file a page at a time, and all of them before a sync. Who crashes rebuilds the index of the
+        segment anyway, so nothing is lost by waiting.
+Rule 2: a look-up halves the file down to one page and reads that: its cost hardly grows with the file.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from ottla.core.log.indexes import count_at_most
+from ottla.io.ports import Disk, File
+
+_PAGE = 4096
+
+
+class IndexFile:
+    def __init__(self, disk: Disk, path: str, entry: Struct, entries: int) -> None:
+        """`entries` is how many the file holds."""
+        self._disk = disk
+        self._path = path
+        self._entry = entry
+        self._on_disk = entries
+        self._tail = bytearray()
+        self._page_entries = _PAGE // entry.size
+        self._file: File | None = None
+
+    def __len__(self) -> int:
+        return self._on_disk + len(self._tail) // self._entry.size
+
+    def append(self, *fields: int) -> None:
+        self._tail += self._entry.pack(*fields)
+        if len(self._tail) >= _PAGE:
+            self.write_out()
+
+    def at(self, number: int) -> tuple[int, ...]:
+        return self._entry.unpack(self._read(number, 1))
+
+    def last(self) -> tuple[int, ...] | None:
+        return self.at(len(self) - 1) if len(self) else None
+
+    def count_at_most(self, column: int, value: int) -> int:
+        """How many entries have `column` <= value."""
+        entry_size = self._entry.size
+        if self._tail and self._entry.unpack_from(self._tail)[column] <= value:
+            return self._on_disk + count_at_most(self._tail, self._entry, column, value)
+        low, high = 0, self._on_disk
+        # Most look-ups are near the end: try the last page before halving.
+        middle = max(high - self._page_entries, 0)
+        while high - low > self._page_entries:
+            if self.at(middle)[column] <= value:
+                low = middle
+            else:
+                high = middle
+            middle = (low + high) // 2
+        return low + count_at_most(self._read(low, high - low), self._entry, column, value)
+
+    def floor(self, value: int) -> tuple[int, ...] | None:
+        """The last entry whose first column is at most `value`."""
+        count = self.count_at_most(0, value)
+        return self.at(count - 1) if count else None
+
+    def clear(self) -> None:
+        """Make the file where there is none, and empty it."""
+        self._tail = bytearray()
+        self._on_disk = 0
+        self._opened().truncate(0)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        for first in range(0, len(self), self._page_entries):
+            yield from self._entry.iter_unpack(self._read(first, min(self._page_entries, len(self) - first)))
+
+    def write_out(self) -> None:
+        """Bring the entries in memory to the file (and make the file, if there were none yet)."""
+        file = self._opened()
+        if self._tail:
+            file.write(self._on_disk * self._entry.size, [self._tail])
+            self._on_disk += len(self._tail) // self._entry.size
+            self._tail = bytearray()
+
+    def sync(self) -> None:
+        self.write_out()
+        self._opened().sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self._path, create=True)
+        return self._file
+
+    def _read(self, first: int, count: int) -> bytes:
+        """`count` packed entries from number `first` on."""
+        size = self._entry.size
+        from_disk = max(min(self._on_disk - first, count), 0)
+        data = self._opened().read(first * size, from_disk * size) if from_disk else b""
+        if len(data) < from_disk * size:
+            raise OSError(f"{self._path} is shorter than its {self._on_disk} entries")
+        if from_disk < count:
+            start = max(first - self._on_disk, 0) * size
+            data += bytes(self._tail[start : start + (count - from_disk) * size])
+        return data

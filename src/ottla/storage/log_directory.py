@@ -1,0 +1,152 @@
+"""One of the node's `log.dirs`: who owns it, how it was left, and the checkpoints of the partitions in it.
+
+Rule 1: one process at a time: `.lock` is held as long as the directory is in use.
+Rule 2: `.kafka_cleanshutdown` is removed before anything else is done and written after everything was synced, so that
+        finding it means that no log needs recovery.
+Rule 3: the first I/O error takes the directory offline for good. Nothing is tried again: after a failed sync the
+        kernel may have dropped what it could not write, and an append that follows would leave a hole (KAFKA-10778).
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from ottla.core.log import files
+from ottla.core.log.checkpoints import (
+    BadCheckpoint,
+    MetaProperties,
+    decode_offsets,
+    encode_clean_shutdown,
+    encode_offsets,
+)
+from ottla.io.ports import Disk
+from ottla.observe.trace import warn
+from ottla.storage.atomic import read_whole, write_whole
+from ottla.wire.errors import Error, Refused
+
+Partition = tuple[str, int]
+
+
+class DirectoryInUse(Exception):
+    """Another node has this directory open."""
+
+
+class WrongDirectory(Exception):
+    """The directory belongs to another node or cluster."""
+
+
+class LogDirectory:
+    def __init__(self, disk: Disk, path: str, on_offline: Callable[["LogDirectory"], None] | None = None) -> None:
+        self.disk = disk
+        self.path = path
+        self.meta: MetaProperties | None = None
+        self.was_clean = False
+        self.failure: OSError | None = None
+        self._on_offline = on_offline
+        disk.make_directory(path)
+        try:
+            self._lock = disk.lock(f"{path}/{files.LOCK}")
+        except BlockingIOError as error:
+            raise DirectoryInUse(f"{path} is in use by another node: stop it, or choose another log.dirs") from error
+        self.recovery_points = self._read_offsets(files.RECOVERY_POINTS)
+        self.log_starts = self._read_offsets(files.LOG_STARTS)
+        self.high_watermarks = self._read_offsets(files.HIGH_WATERMARKS)
+        self.cleaner_offsets = self._read_offsets(files.CLEANER_OFFSETS)
+        self._take_shutdown_marker()
+
+    # Whose it is.
+
+    def claim(self, cluster_id: str, node_id: int, new_id: Callable[[], uuid.UUID]) -> None:
+        """Make sure the directory belongs to this node; an empty one is taken."""
+        data = read_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}")
+        if data is not None:
+            meta = MetaProperties.decode(data)
+            if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+                raise WrongDirectory(
+                    f"{self.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, not to node {node_id} "
+                    f"of cluster {cluster_id}: correct node.id or log.dirs"
+                )
+            self.meta = meta
+            if meta.directory_id is not None:
+                return
+        self.meta = MetaProperties(cluster_id, node_id, new_id())
+        write_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}", self.meta.encode())
+
+    def _take_shutdown_marker(self) -> None:
+        marker = f"{self.path}/{files.CLEAN_SHUTDOWN}"
+        self.was_clean = self.disk.exists(marker)
+        if self.was_clean:
+            self.disk.remove(marker)
+            self.disk.sync_directory(self.path)
+
+    def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
+        """Leave the directory; `clean` when every log in it was closed and synced."""
+        if clean and self.failure is None:
+            with self.guard("close"):
+                write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
+        self._lock.release()
+
+    # Failing.
+
+    def fail(self, error: OSError, doing: str) -> Refused:
+        """Take the directory offline; the refusal to raise instead of the error."""
+        if self.failure is None:
+            self.failure = error
+            warn("directory.offline", path=self.path, doing=doing, error=error)
+            if self._on_offline is not None:
+                self._on_offline(self)
+        return self._offline()
+
+    def check_online(self) -> None:
+        if self.failure is not None:
+            raise self._offline()
+
+    def _offline(self) -> Refused:
+        return Refused(
+            Error.KAFKA_STORAGE_ERROR,
+            f"log directory {self.path} is offline after an I/O error ({self.failure}): repair the disk and restart",
+        )
+
+    @contextmanager
+    def guard(self, doing: str) -> Iterator[None]:
+        """Around I/O: an error takes the directory offline, an offline directory refuses."""
+        self.check_online()
+        try:
+            yield
+        except OSError as error:
+            raise self.fail(error, doing) from error
+
+    # Checkpoints.
+
+    def lower_recovery_point(self, partition: Partition, offset: int) -> None:
+        """Before a log is cut at `offset`: what is written there next counts as unsynced, also after a crash."""
+        if self.recovery_points.get(partition, 0) > offset:
+            self.recovery_points[partition] = offset
+            self.write_offsets(files.RECOVERY_POINTS, self.recovery_points)
+        if self.cleaner_offsets.get(partition, 0) > offset:
+            self.cleaner_offsets[partition] = offset
+            self.write_offsets(files.CLEANER_OFFSETS, self.cleaner_offsets)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is gone from here; a new one of the same name starts without checkpoints."""
+        for name, offsets in (
+            (files.RECOVERY_POINTS, self.recovery_points),
+            (files.LOG_STARTS, self.log_starts),
+            (files.HIGH_WATERMARKS, self.high_watermarks),
+            (files.CLEANER_OFFSETS, self.cleaner_offsets),
+        ):
+            if offsets.pop(partition, None) is not None:
+                self.write_offsets(name, offsets)
+
+    def write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
+        write_whole(self.disk, f"{self.path}/{name}", encode_offsets(offsets))
+
+    def _read_offsets(self, name: str) -> dict[Partition, int]:
+        """A checkpoint that cannot be read counts as empty: more is recovered, nothing is lost."""
+        try:
+            return decode_offsets(read_whole(self.disk, f"{self.path}/{name}") or encode_offsets({}))
+        except BadCheckpoint as error:
+            warn("checkpoint.unreadable", path=f"{self.path}/{name}", error=error)
+            return {}
+
+

@@ -1,0 +1,214 @@
+"""The open files of one segment: its log and its three indexes.
+
+Rule 1: files are opened when first needed, so that a log of many segments opens at once.
+Rule 2: an index entry is a hint: it is followed only after the batch it points to has confirmed it. `BadIndex` is
+        raised for one that lies; the caller has the indexes rebuilt (`reindex`) and asks again.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.config import Config
+from ottla.core.log import files
+from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
+from ottla.core.log.segment import IndexEntries, Segment
+from ottla.io.ports import Buffer, Disk, File
+from ottla.kernel import BatchHeader, find_time
+from ottla.storage.atomic import read_whole
+from ottla.storage.batches import headers
+from ottla.storage.index_file import IndexFile
+
+
+class Found(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+class TimeFound(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class SegmentFiles:
+    def __init__(self, disk: Disk, directory: str, segment: Segment, suffix: str = "") -> None:
+        self._disk = disk
+        self._directory = directory
+        self.segment = segment
+        self.suffix = suffix
+        self._offsets = IndexFile(disk, self.path(files.OFFSET_INDEX), OFFSET_ENTRY, segment.offset_entries)
+        self._times = IndexFile(disk, self.path(files.TIME_INDEX), TIME_ENTRY, segment.time_entries)
+        self._log: File | None = None
+        self._txns: File | None = None
+        self._aborted: list[AbortedTxn] | None = None
+
+    def path(self, kind: str) -> str:
+        return f"{self._directory}/{files.file_name(self.segment.base_offset, kind, self.suffix)}"
+
+    @property
+    def log(self) -> File:
+        if self._log is None:
+            self._log = self._disk.open(self.path(files.LOG))
+        return self._log
+
+    # Writing.
+
+    def create(self) -> None:
+        """Make the files that every segment has, empty; a leftover of the same name loses its contents."""
+        self._log = self._disk.open(self.path(files.LOG), create=True)
+        self._log.truncate(0)
+        self.clear_indexes()
+
+    def append(self, data: Buffer) -> None:
+        """Write at the end; the segment's figures follow when the log has applied the batches."""
+        self.log.write(self.segment.size, [data])
+
+    def add_index_entries(self, entries: IndexEntries) -> None:
+        self._offsets.append(*entries.offset)
+        if entries.time is not None:
+            self._times.append(*entries.time)
+
+    def add_aborted(self, txn: AbortedTxn) -> None:
+        aborted = self.aborted()
+        self._txn_file().write(len(aborted) * TXN_ENTRY_SIZE, [txn.encode()])
+        aborted.append(txn)
+
+    def finish_indexes(self) -> None:
+        """End the time index with the segment's largest timestamp, and bring both indexes to their files."""
+        self.load_times()
+        if (entry := self.segment.time_entry()) is not None:
+            self._times.append(*entry)
+        self._offsets.write_out()
+        self._times.write_out()
+
+    def sync(self, *, indexes: bool) -> None:
+        self.log.sync()
+        if indexes:
+            self._offsets.sync()
+            self._times.sync()
+            if self._aborted:
+                self._txn_file().sync()
+
+    def close(self) -> None:
+        self._offsets.close()
+        self._times.close()
+        for file in (self._log, self._txns):
+            if file is not None:
+                file.close()
+        self._log = self._txns = None
+
+    # Looking up.
+
+    def locate(self, offset: int) -> Found | None:
+        """The first batch that ends at or after `offset`; None when the segment ends before."""
+        hint = self._offsets.floor(offset - self.segment.base_offset)
+        return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry on."""
+        last = None
+        for last in self._follow(self._offsets.last()):
+            pass
+        return last.header.next_offset if last else self.segment.base_offset
+
+    def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
+        """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
+        hint = self._times.floor(timestamp)
+        start = self.locate(max(self._confirmed_time(hint), from_offset) if hint else from_offset)
+        if start is None:
+            return None
+        for position, header in headers(self.log, start.position, self.segment.size):
+            if header.max_timestamp >= timestamp:
+                found = find_time(self.log.read(position, header.size), 0, timestamp, from_offset)
+                if found is not None:
+                    return TimeFound(*found, header.leader_epoch)
+        return None
+
+    def load_times(self) -> None:
+        """Learn the largest timestamp of a segment opened from disk, from the end of its time index."""
+        segment = self.segment
+        if segment.times_known:
+            return
+        if (last := self._times.last()) is not None:
+            segment.offset_of_max_timestamp = self._confirmed_time(last)
+            segment.max_timestamp = segment.last_timed = last[0]
+        segment.times_known = True
+
+    def load_first_timestamp(self) -> None:
+        """Learn what time-based rolling counts from."""
+        if self.segment.first_timestamp is None and self.segment.size:
+            _, header = next(headers(self.log, 0, self.segment.size))
+            self.segment.first_timestamp = header.max_timestamp
+
+    def modified_ms(self) -> int:
+        return self._disk.modified_ms(self.path(files.LOG))
+
+    def aborted(self) -> list[AbortedTxn]:
+        if self._aborted is None:
+            self._aborted = decode_aborted(read_whole(self._disk, self.path(files.TXN_INDEX)) or b"")
+        return self._aborted
+
+    def _follow(self, hint: tuple[int, ...] | None) -> Iterator[Found]:
+        """The batches from an index entry on, once the first has confirmed the entry."""
+        position = hint[1] if hint else 0
+        if hint and not 0 <= position < self.segment.size:
+            raise BadIndex(f"{self.path(files.OFFSET_INDEX)}: position {position} is outside of the log")
+        for at, header in headers(self.log, position, self.segment.size):
+            if hint and at == position and header.last_offset != self.segment.base_offset + hint[0]:
+                raise BadIndex(
+                    f"{self.path(files.OFFSET_INDEX)}: the batch at {position} should end at offset "
+                    f"{self.segment.base_offset + hint[0]}, but ends at {header.last_offset}"
+                )
+            yield Found(at, header)
+
+    def _confirmed_time(self, hint: tuple[int, ...]) -> int:
+        """The offset that a time index entry points to, if the batch there has the entry's timestamp."""
+        timestamp, relative = hint
+        offset = self.segment.base_offset + relative
+        found = self.locate(offset)
+        if found is None or found.header.max_timestamp != timestamp or found.header.base_offset > offset:
+            raise BadIndex(f"{self.path(files.TIME_INDEX)}: timestamp {timestamp} should be at offset {offset}")
+        return offset
+
+    # Cutting and mending.
+
+    def truncate(self, offset: int, config: Config) -> int:
+        """Drop the batches that end at or after `offset`, and what the indexes say of them; where the log ends now."""
+        found = self.locate(offset)
+        if found is None:
+            return offset
+        aborted = [txn for txn in self.aborted() if txn.last_offset < offset]
+        self.log.truncate(found.position)
+        self.segment.size = found.position
+        self.reindex(config)
+        self.set_aborted(aborted)
+        return min(offset, found.header.base_offset)
+
+    def reindex(self, config: Config) -> None:
+        """Rebuild the offset and time index from the log."""
+        counted = Segment(self.segment.base_offset)
+        self._offsets.clear()
+        self._times.clear()
+        for _, header in headers(self.log, 0, self.segment.size):
+            if (entries := counted.appended(header, config)) is not None:
+                self.add_index_entries(entries)
+        self.segment.adopt(counted)
+
+    def set_aborted(self, aborted: list[AbortedTxn]) -> None:
+        """Replace the transaction index."""
+        path = self.path(files.TXN_INDEX)
+        self._aborted = aborted
+        if aborted or self._disk.exists(path):
+            file = self._txn_file()
+            file.truncate(0)
+            file.write(0, [b"".join(txn.encode() for txn in aborted)])
+
+    def clear_indexes(self) -> None:
+        self._offsets.clear()
+        self._times.clear()
+        self.set_aborted([])
+
+    def _txn_file(self) -> File:
+        if self._txns is None:
+            self._txns = self._disk.open(self.path(files.TXN_INDEX), create=True)
+        return self._txns

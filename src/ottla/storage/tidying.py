@@ -1,0 +1,66 @@
+"""What an interrupted node left half done in a partition directory is finished or undone before the log is opened.
+
+Rule 1: `.deleted` and `.cleaned` files go: the first were out of use, the second not yet in use.
+Rule 2: a `.swap` segment is whole, unless a `.cleaned` file with the same or a lower offset stands beside it: then not
+        all of it was renamed, the originals are still there, and it goes too.
+Rule 3: a whole `.swap` segment replaces every segment whose base offset it covers; only then it gets its final name.
+Each step can be interrupted and done again.
+"""
+
+from ottla.core.log import files
+from ottla.core.log.files import SegmentFile, file_name, parse_file
+from ottla.io.ports import Disk
+from ottla.observe.trace import trace
+from ottla.storage.atomic import TEMPORARY
+from ottla.storage.batches import headers
+
+
+def tidy(disk: Disk, path: str) -> dict[str, int]:
+    """Finish or undo; the files that are left and their sizes."""
+    listing = disk.scan(path)
+    found = {name: parsed for name in listing if (parsed := parse_file(name)) is not None}
+    incomplete = min((file.base_offset for file in found.values() if file.suffix == files.CLEANED), default=None)
+    removed = [name for name, file in found.items() if _is_leftover(file, incomplete)]
+    removed += [name for name in listing if name.endswith((TEMPORARY, files.DELETED)) and name not in found]
+    swaps = {name: file for name, file in found.items() if file.suffix == files.SWAP and name not in removed}
+    if not removed and not swaps:
+        return listing
+    for name in removed:
+        disk.remove(f"{path}/{name}")
+    if swaps:
+        _finish_swap(disk, path, found, swaps)
+    disk.sync_directory(path)
+    trace("log.tidied", path=path, removed=removed, swapped=sorted(swaps))
+    return disk.scan(path)
+
+
+def _is_leftover(file: SegmentFile, incomplete: int | None) -> bool:
+    if file.suffix == files.SWAP:
+        return incomplete is not None and file.base_offset >= incomplete
+    return file.suffix in (files.DELETED, files.CLEANED)
+
+
+def _finish_swap(disk: Disk, path: str, found: dict[str, SegmentFile], swaps: dict[str, SegmentFile]) -> None:
+    for name, swap in swaps.items():
+        if swap.kind != files.LOG:
+            continue
+        end_offset = _next_offset(disk, f"{path}/{name}", swap.base_offset)
+        for replaced, file in found.items():
+            in_use = file.suffix == "" and file.kind in files.SEGMENT_KINDS
+            if in_use and swap.base_offset <= file.base_offset < end_offset:
+                disk.remove(f"{path}/{replaced}")
+    # The originals must be gone for good before a swap loses its name: it is what says that they are replaced.
+    disk.sync_directory(path)
+    for name, swap in swaps.items():
+        disk.rename(f"{path}/{name}", f"{path}/{file_name(swap.base_offset, swap.kind)}")
+
+
+def _next_offset(disk: Disk, path: str, base_offset: int) -> int:
+    file = disk.open(path, writable=False)
+    try:
+        last = None
+        for _, last in headers(file, 0, file.size()):
+            pass
+        return last.next_offset if last is not None else base_offset + 1
+    finally:
+        file.close()
