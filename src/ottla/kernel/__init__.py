@@ -26,6 +26,7 @@ from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_tx
 from ottla.kernel.reference.checksum import batch_crc, crc_ok
 from ottla.kernel.reference.compress import compress, decompress
 from ottla.kernel.reference.control import ControlType, EndTxnMarker, read_control, read_end_txn_marker
+from ottla.kernel.reference.produce import Checked, ProduceRules, check_produced, stamp
 from ottla.kernel.reference.records import Record, find_time, read_records
 from ottla.kernel.reference.scan import Scan, scan
 
@@ -33,6 +34,7 @@ __all__ = [
     "BatchBuilder",
     "BatchHeader",
     "Buffer",
+    "Checked",
     "Codec",
     "ControlType",
     "CorruptBatch",
@@ -44,6 +46,7 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "ProduceRules",
     "Record",
     "RecordError",
     "Scan",
@@ -51,6 +54,7 @@ __all__ = [
     "batch_crc",
     "build_batch",
     "build_end_txn_marker",
+    "check_produced",
     "compress",
     "crc_ok",
     "decompress",
@@ -62,4 +66,5 @@ __all__ = [
     "read_header",
     "read_records",
     "scan",
+    "stamp",
 ]

@@ -2,7 +2,7 @@
 
 from crc32c import crc32c
 
-from ottla.kernel.batch import ATTRIBUTES_AT, CRC_AT, Buffer
+from ottla.kernel.batch import ATTRIBUTES_AT, CRC_AT, BatchHeader, Buffer
 
 
 def batch_crc(buffer: Buffer, position: int, size: int) -> int:
@@ -14,3 +14,10 @@ def crc_ok(buffer: Buffer, position: int, size: int) -> bool:
     """Whether the batch of `size` bytes at `position` carries its checksum."""
     at = position + CRC_AT
     return int.from_bytes(buffer[at : at + 4], "big") == batch_crc(buffer, position, size)
+
+
+def crc_fault(header: BatchHeader, computed: int) -> str | None:
+    """What to say when a batch's bytes give another checksum than its header carries."""
+    if computed == header.crc:
+        return None
+    return f"the batch of {header.size} bytes carries CRC {header.crc:08x}, its bytes give {computed:08x}"

@@ -5,32 +5,30 @@
 
 Rule 1: a length of -1 (any negative one) means null; a header's name is never null.
 Rule 2: a record's length is exactly what its fields take, and `count` records exactly what the batch holds.
-Rule 3: nothing is allocated by what a count or a length claims; too large a claim runs into the end of the bytes.
+Rule 3: a timestamp is the base timestamp plus the delta, and fits 64 bits. See batch.py for LogAppendTime.
+Rule 4: nothing is allocated by what a count or a length claims; too large a claim runs into the end of the bytes.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from ottla.kernel.batch import HEADER_SIZE, BatchHeader, Buffer
+from ottla.kernel.batch import HEADER_SIZE, BatchHeader, Buffer, TimestampType
 from ottla.kernel.errors import CorruptBatch
 from ottla.kernel.reference.compress import decompress
 from ottla.kernel.reference.varint import read_unsigned
 
+TIMESTAMP_MAX: Final = 2**63 - 1
+TIMESTAMP_MIN: Final = -(2**63)
 _SMALLEST_RECORD: Final = 7  # length, attributes, two deltas, two null lengths, no headers
 
 
-class Span(NamedTuple):
-    """A record as positions in the uncompressed records of its batch."""
-
-    timestamp_delta: int
-    offset_delta: int
-    after_timestamp: int  # From here to `end` nothing depends on the batch's base timestamp.
-    key: int
-    key_end: int  # -1: the key is null.
-    value: int
-    value_end: int  # -1: the value is null.
-    headers: int  # Where the count of headers stands.
-    end: int
+# A record as its absolute offset, its effective timestamp, and positions in the uncompressed records of its batch:
+#   after_timestamp    from here to `end` nothing depends on the batch's base timestamp
+#   key, key_end       the end is -1 if the key is null; the same for the value
+#   headers            where their count stands
+#   end
+# A bare tuple in this order: naming its members would cost as much again as finding them.
+Span = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> bytes:
@@ -49,38 +47,51 @@ def check_count(data: bytes, count: int) -> None:
         raise CorruptBatch(f"the batch declares no records and holds {len(data)} bytes of them")
 
 
-def spans(data: bytes, count: int) -> Iterator[Span]:
-    """The `count` records that make up `data`. Raises CorruptBatch at the first that is not sound."""
+def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
+    """The records in `data`, the uncompressed records of `header`. Raises CorruptBatch at the first unsound one."""
+    count, size = header.count, len(data)
     check_count(data, count)
+    base_offset, base_timestamp, timestamp = header.base_offset, header.base_timestamp, header.max_timestamp
+    by_producer = header.timestamp_type is TimestampType.CREATE_TIME
     position = 0
     try:
         for index in range(count):
-            length, position = read_unsigned(data, position)
+            length, position = data[position], position + 1
+            if length > 127:
+                length, position = read_unsigned(data, position - 1)
             end = position + (length >> 1)
-            delta, after_timestamp = read_unsigned(data, position + 1, 10)
-            offset, position = read_unsigned(data, after_timestamp)
-            size, key = read_unsigned(data, position)
-            key_end = -1 if size & 1 else key + (size >> 1)
-            size, value = read_unsigned(data, key if size & 1 else key_end)
-            value_end = -1 if size & 1 else value + (size >> 1)
-            headers = value if size & 1 else value_end
-            position = skip_headers(data, headers)
-            if position != end or length & 1:
+            delta, position = data[position + 1], position + 2
+            if delta > 127:
+                delta, position = read_unsigned(data, position - 1, 10)
+            after_timestamp = position
+            offset, position = data[position], position + 1
+            if offset > 127:
+                offset, position = read_unsigned(data, position - 1)
+            key_size, position = data[position], position + 1
+            if key_size > 127:
+                key_size, position = read_unsigned(data, position - 1)
+            key, key_end = position, -1
+            if not key_size & 1:
+                key_end = position = position + (key_size >> 1)
+            value_size, position = data[position], position + 1
+            if value_size > 127:
+                value_size, position = read_unsigned(data, position - 1)
+            value, value_end = position, -1
+            if not value_size & 1:
+                value_end = position = position + (value_size >> 1)
+            headers = position
+            position = position + 1 if data[position] == 0 else skip_headers(data, position)
+            if position != end or length & 1 or end > size:
                 raise wrong_length(index, length, position - end)
-            yield Span(
-                (delta >> 1) ^ -(delta & 1),
-                (offset >> 1) ^ -(offset & 1),
-                after_timestamp,
-                key,
-                key_end,
-                value,
-                value_end,
-                headers,
-                end,
-            )
+            if by_producer:
+                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+                if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
+                    raise CorruptBatch(f"the timestamp {timestamp} of record {index} does not fit 64 bits")
+            offset = base_offset + ((offset >> 1) ^ -(offset & 1))
+            yield offset, timestamp, after_timestamp, key, key_end, value, value_end, headers, end
     except IndexError:
         raise ends_early(data, count) from None
-    if position != len(data):
+    if position != size:
         raise left_over(data, count, position)
 
 

@@ -9,10 +9,7 @@ Rule 3: the base offset and the leader epoch are outside the checksum, so a flip
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.kernel.batch import (
-    ATTRIBUTES_AT,
     HEADER,
     LENGTH_AT,
     LOG_OVERHEAD,
@@ -21,6 +18,7 @@ from ottla.kernel.batch import (
     Buffer,
     header_fault,
 )
+from ottla.kernel.reference.checksum import batch_crc, crc_fault
 
 _LENGTH_TO_MAGIC: Final = Struct(">iib")  # length, leader epoch, magic
 
@@ -53,9 +51,8 @@ def scan(buffer: Buffer, *, check_crc: bool = True) -> Scan:
             break
         header = make(unpack(view, position))
         if check_crc:
-            computed = crc32c(view[position + ATTRIBUTES_AT : position + size])
-            if computed != header.crc:
-                fault = f"the batch of {size} bytes carries CRC {header.crc:08x}, its bytes give {computed:08x}"
+            fault = crc_fault(header, batch_crc(view, position, size))
+            if fault is not None:
                 break
         headers.append(header)
         position += size

@@ -32,15 +32,20 @@ def encode(value: int) -> bytes:
 
 def read_unsigned(data: Buffer, position: int, bytes_max: int = 5) -> tuple[int, int]:
     """The varint at `position` before zigzag, and the position after it."""
-    value = shift = 0
-    for at in range(position, position + bytes_max):
-        byte = data[at]
-        value |= (byte & 127) << shift
+    value = data[position]
+    if value < 128:
+        return value, position + 1
+    byte = data[position + 1]
+    if byte < 128:
+        return value & 127 | byte << 7, position + 2
+    value = value & 127 | (byte & 127) << 7
+    for more in range(2, bytes_max):
+        byte = data[position + more]
+        value |= (byte & 127) << 7 * more
         if byte < 128:
             if value >> _WIDTH[bytes_max]:
                 raise CorruptBatch(f"the varint at {position} of the records exceeds {_WIDTH[bytes_max]} bits")
-            return value, at + 1
-        shift += 7
+            return value, position + more + 1
     raise CorruptBatch(f"the varint at {position} of the records is longer than {bytes_max} bytes")
 
 

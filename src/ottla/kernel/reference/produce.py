@@ -1,0 +1,286 @@
+"""What a broker checks of a produced batch before it appends it, and what it writes into it.
+
+Rule 1: a producer sends exactly one batch a partition, at base offset 0, of as many records as it has offsets, and no
+        control records. With a producer id it carries a sequence.
+Rule 2: the checksum is compared first: what is wrong under a right checksum was sent so, and is INVALID_RECORD or
+        INVALID_TIMESTAMP; the client must not send it again.
+Rule 3: every record is walked: its layout, its key in a compacted topic, its timestamp against
+        message.timestamp.{before,after}.max.ms. All bad records are named, not only the first.
+Rule 4: under LogAppendTime the batch gets the broker's time; under CreateTime its max timestamp is set right. Both
+        happen in place, records untouched.
+Rule 5: a batch is rebuilt only to be compressed otherwise (compression.type), or because its offset deltas are not
+        0, 1, 2 ...: old clients wrote such, and two records must not share an offset. (Kafka repairs such a batch
+        only if it is compressed.)
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.kernel.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CRC_AT,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    attributes_of,
+    read_header,
+)
+from ottla.kernel.errors import CorruptBatch, InvalidRecords
+from ottla.kernel.reference.build import BatchBuilder
+from ottla.kernel.reference.checksum import batch_crc, crc_fault
+from ottla.kernel.reference.layout import (
+    check_count,
+    ends_early,
+    left_over,
+    records_of,
+    skip_headers,
+    spans,
+    wrong_length,
+)
+from ottla.kernel.reference.varint import encode, read_unsigned
+from ottla.kernel.reference.verdict import Faults, Window
+from ottla.wire.errors import Error, Refused
+
+_OFFSET: Final = Struct(">q")
+_EPOCH: Final = Struct(">i")
+_EPOCH_AT: Final = 12
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_MAX_TIMESTAMP: Final = Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
+
+
+class ProduceRules(NamedTuple):
+    """The settings of a topic that decide what may be appended to it; defaults are Kafka's."""
+
+    compacted: bool = False
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3_600_000
+    codec: Codec | None = None  # None: as the producer compressed it.
+    level: int | None = None  # Used only when a batch is compressed here.
+    max_message_bytes: int | None = None  # None: any size.
+    from_client: bool = True  # False: a coordinator of this broker appends; rule 1 is not for it.
+
+
+class Checked(NamedTuple):
+    """A batch fit to be stamped and appended."""
+
+    batch: memoryview  # The buffer it came in, unless it was rebuilt.
+    header: BatchHeader
+    max_timestamp: int
+    # What the time index gets beside the max timestamp: the batch's last offset, not that of the record which has it,
+    # since followers and recovery look at headers only. -1 without a timestamp.
+    offset_delta_of_max_timestamp: int
+    recompressed: bool
+
+
+def check_produced(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: int) -> Checked:
+    """Check, and set right in place, the one batch in `buffer`.
+
+    Raises CorruptBatch, InvalidRecords, or Refused with MESSAGE_TOO_LARGE.
+    """
+    view = memoryview(buffer)
+    header = _only_batch(view)
+    _check_header(header, rules)
+    _check_size(header.size, rules, "")
+    if fault := crc_fault(header, batch_crc(view, 0, header.size)):
+        raise CorruptBatch(fault)
+    try:
+        return _check_records(view, header, rules, now_ms)
+    except CorruptBatch as corrupt:  # Rule 2: the checksum was right.
+        raise InvalidRecords(Error.INVALID_RECORD, corrupt.text) from None
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write what only the leader knows into the batch at `position`; both fields lie outside the checksum."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
+
+
+def _only_batch(view: memoryview) -> BatchHeader:
+    if len(view) <= MAGIC_AT:
+        raise _invalid(f"{len(view)} bytes were sent for a partition; exactly one record batch is needed")
+    if view[MAGIC_AT] < MAGIC:
+        raise _invalid(f"magic is {view[MAGIC_AT]}; only record batches of magic {MAGIC} are accepted")
+    size = int.from_bytes(view[LENGTH_AT:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+    if size > len(view):
+        raise _invalid(f"the batch takes {size} bytes, {len(view)} were sent")
+    header = read_header(view)
+    if size < len(view):
+        raise _invalid(f"{len(view) - size} bytes follow the first batch; exactly one a partition is allowed")
+    return header
+
+
+def _check_header(header: BatchHeader, rules: ProduceRules) -> None:
+    """Rule 1."""
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise _invalid(f"the batch names compression {header.attributes & CODEC_MASK}; 0 to {Codec.ZSTD:d} are known")
+    if not rules.from_client:
+        return
+    if header.base_offset != 0:
+        raise _invalid(f"base offset is {header.base_offset}; the broker assigns offsets, producers send 0")
+    if header.last_offset_delta < 0:
+        raise _invalid(f"last offset delta is {header.last_offset_delta}")
+    if header.count <= 0:
+        raise _invalid(f"the batch declares {header.count} records")
+    if header.count != header.last_offset_delta + 1:
+        raise _invalid(f"the batch declares {header.count} records and {header.last_offset_delta + 1} offsets")
+    if header.is_control:
+        raise _invalid("the batch is marked as control records, which clients may not write")
+    if header.has_producer and header.base_sequence < 0:
+        raise _invalid(f"producer {header.producer_id} sent sequence {header.base_sequence}")
+
+
+def _check_size(size: int, rules: ProduceRules, when: str) -> None:
+    if rules.max_message_bytes is not None and size > rules.max_message_bytes:
+        raise Refused(
+            Error.MESSAGE_TOO_LARGE,
+            f"the record batch takes {size} bytes{when}; max.message.bytes allows {rules.max_message_bytes}",
+        )
+
+
+def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int) -> Checked:
+    data = records_of(view, header)
+    window = Window.of(
+        header, rules.timestamp_type, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms, now_ms
+    )
+    latest, in_order = _walk(data, header.count, window, rules.compacted)
+    codec = header.codec if rules.codec is None else rules.codec
+    if header.is_control and header.codec is Codec.NONE:
+        codec = Codec.NONE  # Consumers look for markers in plain sight.
+    if codec is not header.codec or not in_order:
+        return _rebuild(data, header, rules, codec, in_order, now_ms)
+    max_timestamp = now_ms if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else window.max_timestamp(latest)
+    header = _set_max_timestamp(view, header, rules.timestamp_type, max_timestamp)
+    return _checked(view, header, recompressed=False)
+
+
+def _walk(data: bytes, count: int, window: Window, key_needed: bool) -> tuple[int, bool]:
+    """The largest timestamp delta, and whether offset deltas are 0, 1, 2 ...
+
+    The one loop over records on the way of every produced batch: `spans` without the tuples, short varints in line.
+    """
+    check_count(data, count)
+    faults = Faults(window)
+    earliest, latest_allowed = window.deltas
+    position, latest, in_order = 0, window.no_timestamp_delta, True
+    try:
+        for index in range(count):
+            length = data[position]
+            position += 1
+            if length > 127:
+                if (more := data[position]) < 128:
+                    length += (more << 7) - 128
+                    position += 1
+                else:
+                    length, position = read_unsigned(data, position - 1)
+            end = position + (length >> 1)
+            delta = data[position + 1]
+            position += 2
+            if delta > 127:
+                delta, position = read_unsigned(data, position - 1, 10)
+            delta = (delta >> 1) ^ -(delta & 1)
+            if delta > latest:
+                latest = delta
+            if delta > latest_allowed or delta < earliest:
+                faults.timestamp(index, delta)
+            offset = data[position]
+            position += 1
+            if offset > 127:
+                offset, position = read_unsigned(data, position - 1)
+            if offset != index << 1:
+                in_order = False
+            size = data[position]
+            position += 1
+            if size > 127:
+                size, position = read_unsigned(data, position - 1)
+            if not size & 1:
+                position += size >> 1
+            elif key_needed:
+                faults.no_key(index)
+            size = data[position]
+            position += 1
+            if size > 127:
+                if (more := data[position]) < 128:
+                    size += (more << 7) - 128
+                    position += 1
+                else:
+                    size, position = read_unsigned(data, position - 1)
+            if not size & 1:
+                position += size >> 1
+            position = position + 1 if data[position] == 0 else skip_headers(data, position)
+            if position != end or length & 1:
+                raise wrong_length(index, length, position - end)
+    except IndexError:
+        raise ends_early(data, count) from None
+    if position != len(data):
+        raise left_over(data, count, position)
+    faults.refuse_if_any()
+    return latest, in_order
+
+
+def _rebuild(
+    data: bytes, header: BatchHeader, rules: ProduceRules, codec: Codec, in_order: bool, now_ms: int
+) -> Checked:
+    """The same records, numbered from 0 and compressed with `codec`."""
+    builder = BatchBuilder()
+    for index, (_, timestamp, after_timestamp, *_, end) in enumerate(spans(data, header)):
+        if timestamp < NO_TIMESTAMP:
+            raise InvalidRecords(Error.INVALID_TIMESTAMP, f"timestamp {timestamp} of record {index} is negative")
+        if in_order:
+            rest = data[after_timestamp:end]
+        else:
+            rest = encode(index) + data[read_unsigned(data, after_timestamp)[1] : end]
+        builder.append_raw(index, timestamp, rest)
+    by_broker = rules.timestamp_type is TimestampType.LOG_APPEND_TIME
+    batch = builder.build(
+        codec=codec,
+        level=rules.level,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        attributes=attributes_of(
+            codec, rules.timestamp_type, transactional=header.is_transactional, control=header.is_control
+        ),
+        append_time_ms=now_ms if by_broker else None,
+    )
+    _check_size(len(batch), rules, f" after compression with {codec.name.lower()}")
+    view = memoryview(bytearray(batch))
+    return _checked(view, read_header(view), recompressed=True)
+
+
+def _set_max_timestamp(
+    view: memoryview, header: BatchHeader, timestamp_type: TimestampType, max_timestamp: int
+) -> BatchHeader:
+    """Rule 4. Most batches carry the right one already and are not written to."""
+    if header.timestamp_type is timestamp_type and header.max_timestamp == max_timestamp:
+        return header
+    attributes = attributes_of(
+        header.codec,
+        timestamp_type,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        delete_horizon=header.delete_horizon_ms is not None,
+    )
+    _ATTRIBUTES.pack_into(view, ATTRIBUTES_AT, attributes)
+    _MAX_TIMESTAMP.pack_into(view, _MAX_TIMESTAMP_AT, max_timestamp)
+    crc = batch_crc(view, 0, header.size)
+    _CRC.pack_into(view, CRC_AT, crc)
+    return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
+
+
+def _checked(view: memoryview, header: BatchHeader, *, recompressed: bool) -> Checked:
+    delta = header.last_offset_delta if header.max_timestamp != NO_TIMESTAMP else -1
+    return Checked(view, header, header.max_timestamp, delta, recompressed)
+
+
+def _invalid(text: str) -> InvalidRecords:
+    return InvalidRecords(Error.INVALID_RECORD, text)

@@ -1,0 +1,109 @@
+"""Which records of a produced batch are refused, and in what words.
+
+Rule 1: CreateTime: a timestamp lies within message.timestamp.before.max.ms before and after.max.ms after the broker's
+        time, or is -1 (none).
+Rule 2: LogAppendTime: what the producer wrote does not matter, unless it claims to be the broker's time itself.
+Rule 3: a batch that claims the broker's time has one timestamp, its max timestamp. In a CreateTime topic that one is
+        held to rule 1, and the claim is then taken out: so does Kafka.
+Rule 4: one INVALID_TIMESTAMP makes the whole answer INVALID_TIMESTAMP; else it is INVALID_RECORD.
+"""
+
+from typing import Final, NamedTuple
+
+from ottla.kernel.batch import NO_TIMESTAMP, BatchHeader, TimestampType
+from ottla.kernel.errors import InvalidRecords, RecordError
+from ottla.kernel.reference.layout import TIMESTAMP_MAX, TIMESTAMP_MIN
+from ottla.wire.errors import Error
+
+_ALL: Final = (-(2**65), 2**65)  # Deltas no varlong exceeds,
+_NONE: Final = (1, 0)  # and bounds no delta meets.
+
+NAMED_MAX: Final = (
+    1000  # A client learns nothing from the thousand-and-first bad record, and a hostile one sends millions.
+)
+
+
+class Window(NamedTuple):
+    """The timestamps a batch may carry, as deltas to its base timestamp, so that the walk compares what it reads."""
+
+    deltas: tuple[int, int]
+    base: int
+    shared: int | None  # The one timestamp of all records, if the batch claims LogAppendTime.
+    now_ms: int
+    before_max_ms: int
+    after_max_ms: int
+
+    @classmethod
+    def of(
+        cls, header: BatchHeader, of_topic: TimestampType, before_max_ms: int, after_max_ms: int, now_ms: int
+    ) -> "Window":
+        base, shared = header.base_timestamp, None
+        earliest = max(now_ms - before_max_ms, TIMESTAMP_MIN)
+        latest = min(now_ms + after_max_ms, TIMESTAMP_MAX)
+        deltas = _ALL if of_topic is TimestampType.LOG_APPEND_TIME else (earliest - base, latest - base)
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            shared = header.max_timestamp
+            allowed = of_topic is TimestampType.CREATE_TIME and shared != NO_TIMESTAMP and earliest <= shared <= latest
+            deltas = _ALL if allowed else _NONE
+        return cls(deltas, base, shared, now_ms, before_max_ms, after_max_ms)
+
+    @property
+    def no_timestamp_delta(self) -> int:
+        """The delta that means -1: a record without a timestamp."""
+        return NO_TIMESTAMP - self.base
+
+    def max_timestamp(self, largest_delta: int) -> int:
+        return self.base + largest_delta if self.shared is None else self.shared
+
+    def fault(self, index: int, delta: int) -> str | None:
+        """What is wrong with a delta outside `deltas`; None if it means that the record has no timestamp."""
+        timestamp = self.base + delta if self.shared is None else self.shared
+        if self.shared is None and timestamp == NO_TIMESTAMP:
+            return None
+        ahead = timestamp - self.now_ms
+        if ahead > self.after_max_ms:
+            return (
+                f"timestamp {timestamp} of record {index} is {ahead} ms ahead of the broker; "
+                f"message.timestamp.after.max.ms allows {self.after_max_ms}"
+            )
+        if -ahead > self.before_max_ms and timestamp != NO_TIMESTAMP:
+            return (
+                f"timestamp {timestamp} of record {index} is {-ahead} ms behind the broker; "
+                f"message.timestamp.before.max.ms allows {self.before_max_ms}"
+            )
+        if self.shared is not None:
+            return f"record {index} claims LogAppendTime, which only the broker sets"
+        return f"timestamp {timestamp} of record {index} does not fit 64 bits"
+
+
+class Faults:
+    """The records refused so far, each with one fault: a missing key rather than a timestamp, as Kafka has it."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._named: dict[int, tuple[Error, str]] = {}
+
+    def timestamp(self, index: int, delta: int) -> None:
+        message = self._window.fault(index, delta)
+        if message is not None:
+            self._name(index, Error.INVALID_TIMESTAMP, message)
+
+    def no_key(self, index: int) -> None:
+        self._name(index, Error.INVALID_RECORD, f"record {index} has no key; the topic is compacted (cleanup.policy)")
+
+    def refuse_if_any(self) -> None:
+        if self._named:
+            raise self._refusal("")
+
+    def _name(self, index: int, error: Error, message: str) -> None:
+        if len(self._named) == NAMED_MAX and index not in self._named:
+            raise self._refusal(" at least")
+        self._named[index] = error, message
+
+    def _refusal(self, at_least: str) -> InvalidRecords:
+        found = self._named.values()
+        error = next((e for e, _ in found if e is Error.INVALID_TIMESTAMP), Error.INVALID_RECORD)
+        first = next(iter(found))[1]
+        count = len(self._named)
+        text = first if count == 1 else f"{first} ({count} records are refused{at_least})"
+        return InvalidRecords(error, text, [RecordError(index, message) for index, (_, message) in self._named.items()])
