@@ -1,0 +1,117 @@
+"""Messages to bytes and back. A codec is compiled when a message is first met in a version, and kept on its class.
+
+Rule 1: whatever the bytes are, decoding returns a message or raises `Malformed`, and allocates in proportion to them.
+Rule 2: a message that its version cannot carry raises `Unencodable`; nothing is dropped in silence but what Kafka
+        declares ignorable.
+Rule 3: tagged fields that a version does not know are skipped, not kept. As in Kafka, their order is not checked and
+        the last of several equal tags wins.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ottla.wire.decoder import compile_decoder
+from ottla.wire.encoder import compile_encoder
+from ottla.wire.runtime import Fault
+from ottla.wire.schema import Message, message_of, structure_of
+from ottla.wire.shapes import Structure
+from ottla.wire.source import Compiled
+from ottla.wire.types import Buffer
+
+T = TypeVar("T")
+
+
+class Malformed(ValueError):  # noqa: N818 - says what the bytes are
+    """Bytes that are not the message they should be."""
+
+    def __init__(self, message: str, version: int, field: str, reason: str) -> None:
+        self.message, self.version, self.field, self.reason = message, version, field, reason
+        super().__init__(f"{message} v{version}: {field} {reason}" if field else f"{message} v{version} {reason}")
+
+
+class Unencodable(ValueError):  # noqa: N818 - says what the message is
+    """A message whose values do not fit the version it is to be encoded in."""
+
+    def __init__(self, message: str, version: int, field: str, reason: str) -> None:
+        self.message, self.version, self.field, self.reason = message, version, field, reason
+        super().__init__(f"{message} v{version}: {field} {reason}" if field else f"{message} v{version} {reason}")
+
+
+class UnsupportedVersion(ValueError):  # noqa: N818 - a version nobody declared
+    """A message does not exist in the version asked for."""
+
+
+def decode(cls: type[T], version: int, buffer: Buffer) -> T:
+    """The message that fills the buffer."""
+    message, position = decode_from(cls, version, buffer)
+    if position != len(buffer):
+        raise Malformed(cls.__name__, version, "", f"ends {len(buffer) - position} bytes before the input does")
+    return message
+
+
+def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tuple[T, int]:
+    """The message that starts at a position of the buffer, and the position after it."""
+    try:
+        decoder = cls.__decoders__[version]  # type: ignore[attr-defined]
+    except (KeyError, AttributeError):
+        decoder = _compile(cls, version, "__decoders__", compile_decoder)
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    try:
+        result: tuple[T, int] = decoder.run(view, position)
+    except (Fault, IndexError, UnicodeDecodeError, struct.error) as error:
+        field = decoder.field_at(error.__traceback__)
+        raise Malformed(cls.__name__, version, field, _reason(error)) from error
+    return result
+
+
+def encode(message: object, version: int) -> bytes:
+    """The bytes of a message. Every `Records` value must be a buffer."""
+    try:
+        return b"".join(encode_parts(message, version))
+    except TypeError as error:
+        raise Unencodable(type(message).__name__, version, "", f"holds a value of the wrong type: {error}") from error
+
+
+def encode_parts(message: object, version: int) -> list[Any]:
+    """Buffers which, one after another, are the message.
+
+    `Records` stand in the list as they are: anything that has a `len` may be sent later by other means.
+    """
+    cls = type(message)
+    try:
+        encoder = cls.__encoders__[version]  # type: ignore[attr-defined]
+    except (KeyError, AttributeError):
+        encoder = _compile(cls, version, "__encoders__", compile_encoder)
+    try:
+        parts: list[Any] = encoder.run(message)
+    except (Fault, AttributeError, TypeError, UnicodeEncodeError, OverflowError, struct.error) as error:
+        field = encoder.field_at(error.__traceback__)
+        raise Unencodable(cls.__name__, version, field, _reason(error)) from error
+    return parts
+
+
+def _compile(
+    cls: type, version: int, kept_in: str, compiler: Callable[[Message, Structure, int], Compiled]
+) -> Compiled:
+    facts = message_of(cls)
+    if version not in facts.versions:
+        first, last = facts.versions[0], facts.versions[-1]
+        raise UnsupportedVersion(f"{facts.name} has versions {first} to {last}, not {version}")
+    compiled = compiler(facts, structure_of(cls), version)
+    getattr(cls, kept_in)[version] = compiled
+    return compiled
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case Fault():
+            return str(error)
+        case IndexError():
+            return "is cut short"
+        case UnicodeDecodeError():
+            return "is not valid UTF-8"
+        case struct.error() if "buffer" in str(error):
+            return "is cut short"
+        case _:
+            return f"holds a value that cannot be encoded: {error}"

@@ -1,0 +1,263 @@
+"""Writes the decoder of one message in one version.
+
+Rule 1: fields of fixed width that follow each other are read by one `Struct`, together with the length (or, in flexible
+        versions, the first byte of the length) of the field after them.
+Rule 2: nothing is sliced, made or looped over before its length or count has been compared with the bytes left.
+        Reading past the end in any other way raises IndexError or struct.error, which the caller turns into `Malformed`.
+Rule 3: an element of an array takes at least one byte, so a count cannot exceed the input.
+"""
+
+from struct import Struct
+from typing import Any
+
+from ottla.wire import runtime
+from ottla.wire.schema import Message
+from ottla.wire.shapes import BadDeclaration, Field, Primitive, Structure
+from ottla.wire.source import Compiled, Source
+from ottla.wire.types import STRING_MAX
+
+
+def compile_decoder(message: Message, structure: Structure, version: int) -> Compiled:
+    """A function (view, position) that returns the message and the position after it."""
+    writer = _DecoderWriter(message, version)
+    return writer.compile(structure)
+
+
+class _DecoderWriter:
+    def __init__(self, message: Message, version: int) -> None:
+        self._version = version
+        self._flexible = message.is_flexible(version)
+        self._source = Source(f"{message.name} v{version} decoder", "b, p")
+        self._run: list[tuple[str, str]] = []  # Letter for `struct`, target.
+        self._run_labels: list[str] = []
+
+    def compile(self, structure: Structure) -> Compiled:
+        self._add("end = len(b)", "")
+        target = self._structure(structure, "")
+        self._flush()
+        self._add(f"return {target}, p", "")
+        return self._source.compile()
+
+    def _add(self, line: str, label: str) -> None:
+        self._source.add(line, label)
+
+    def _runtime(self, name: str) -> str:
+        return self._source.constant(name, getattr(runtime, name), name)
+
+    # -- runs of fixed width
+
+    def _read(self, code: str, target: str, label: str) -> None:
+        self._run.append((code, target))
+        self._run_labels.append(label)
+
+    def _flush(self) -> None:
+        if not self._run:
+            return
+        codes = "".join(code for code, _ in self._run)
+        targets = ", ".join(target for _, target in self._run)
+        label = ", ".join(dict.fromkeys(self._run_labels))
+        if codes == "B":
+            self._add(f"{targets} = b[p]", label)
+            self._add("p += 1", label)
+        else:
+            layout = Struct(">" + codes)
+            unpack = self._source.constant("unpack", layout.unpack_from, codes)
+            self._add(f"{targets}{',' if len(self._run) == 1 else ''} = {unpack}(b, p)", label)
+            self._add(f"p += {layout.size}", label)
+        self._run.clear()
+        self._run_labels.clear()
+
+    def _uvarint(self, target: str, label: str, often_long: bool = False) -> None:
+        """`often_long`: two bytes are read here too, without a call."""
+        self._read("B", target, label)
+        self._flush()
+        tail = f"{target}, p = {self._runtime('uvarint_tail')}(b, p, {target})"
+        with self._source.block(f"if {target} > 127", label):
+            if not often_long:
+                self._add(tail, label)
+                return
+            self._add("second = b[p]", label)
+            with self._source.block("if second < 128", label):
+                self._add(f"{target} += (second - 1) << 7", label)
+                self._add("p += 1", label)
+            with self._source.block("else", label):
+                self._add(tail, label)
+
+    # -- structures
+
+    def _structure(self, structure: Structure, path: str) -> str:
+        """Source that makes an instance; returns the variable that holds it."""
+        o = self._source.variable("o")
+        cls = self._source.constant(structure.cls.__name__, structure.cls)
+        new = self._source.constant("new", object.__new__)
+        self._add(f"{o} = {new}({cls})", path)
+        tagged = []
+        for f in structure.fields:
+            label = f"{path}.{f.name}" if path else f.name
+            if not f.in_version(self._version):
+                self._default(f, f"{o}.{f.name}", label)
+            elif f.tag is not None:
+                self._default(f, f"{o}.{f.name}", label)
+                tagged.append((f, label))
+            else:
+                self._field(f, f"{o}.{f.name}", label)
+        if self._flexible:
+            self._tags(tagged, o, path)
+        return o
+
+    def _default(self, f: Field, target: str, label: str) -> None:
+        value = f.default()
+        if isinstance(value, list):
+            self._add(f"{target} = []", label)
+        elif f.structure is not None and value is not None:
+            blank = self._source.constant(f"blank_{f.structure.cls.__name__}", f.structure.blank, id(f.structure))
+            self._add(f"{target} = {blank}()", label)
+        elif value is None or isinstance(value, (bool, int, float)):
+            self._add(f"{target} = {value!r}", label)
+        else:
+            self._add(f"{target} = {self._source.constant('default', value, repr(value))}", label)
+
+    def _tags(self, tagged: list[tuple[Field, str]], o: str, path: str) -> None:
+        label = f"{path}.<tagged fields>" if path else "<tagged fields>"
+        if not tagged:
+            self._read("B", "t", label)
+            self._flush()
+            with self._source.block("if t", label):
+                self._add(f"p = {self._runtime('skip_tags')}(b, p, t)", label)
+            return
+        self._uvarint("t", label)
+        tag, size, start = (self._source.variable(hint) for hint in ("tag", "size", "start"))
+        with self._source.block("if t * 2 > end - p", label):
+            self._add(f"{self._runtime('bad_count')}(t, end - p)", label)
+        with self._source.block("for _ in range(t)", label):
+            self._add(f"{tag}, {size}, {start} = {self._runtime('tag_head')}(b, p)", label)
+            self._add(f"p = {start}", label)
+            for f, field_label in tagged:
+                with self._source.block(f"if {tag} == {f.tag}", field_label):
+                    self._field(f, f"{o}.{f.name}", field_label)
+                    self._flush()
+                    with self._source.block(f"if p != {start} + {size}", field_label):
+                        self._add(f"{self._runtime('bad_tag_size')}({size}, p - {start})", field_label)
+            self._add(f"p = {start} + {size}", label)
+
+    # -- fields
+
+    def _field(self, f: Field, target: str, label: str) -> None:
+        nullable = f.nullable_in(self._version)
+        compact = self._flexible and f.options.compact
+        if f.array:
+            self._array(f, target, nullable, compact, label)
+        elif f.structure is not None:
+            self._nested(f, target, nullable, label)
+        elif f.primitive is not None and f.primitive.code:
+            self._read(f.primitive.code, target, label)
+        elif f.primitive is not None:
+            self._sized(f.primitive, target, nullable, compact, label)
+
+    def _nested(self, f: Field, target: str, nullable: bool, label: str) -> None:
+        assert f.structure is not None
+        if not nullable:
+            self._add(f"{target} = {self._structure(f.structure, label)}", label)
+            return
+        if f.tag is None:
+            self._read("b", "n", label)
+            self._flush()
+            present = "n >= 0"
+        else:  # Kafka marks null by a varint here, not by a byte.
+            self._uvarint("n", label)
+            present = "n"
+        self._add(f"{target} = None", label)
+        with self._source.block(f"if {present}", label):
+            self._add(f"{target} = {self._structure(f.structure, label)}", label)
+            self._flush()
+
+    def _sized(self, primitive: Primitive, target: str, nullable: bool, compact: bool, label: str) -> None:
+        """A string, bytes or records: a length, then that many bytes."""
+        text = primitive.name == "string"
+        if compact:
+            self._uvarint("n", label, often_long=primitive.name == "records")
+            self._add("q = p + n - 1", label)
+        else:
+            self._read("h" if text else "i", "n", label)
+            self._flush()
+            self._add("q = p + n", label)
+        check = "if not p <= q <= end"
+        if text and compact:
+            check += f" or n > {STRING_MAX + 1}"
+        if nullable:
+            self._add(f"{target} = None", label)
+            with self._source.block("if n" if compact else "if n != -1", label):
+                self._slice(primitive, target, check, compact, label)
+        else:
+            self._slice(primitive, target, check, compact, label)
+
+    def _slice(self, primitive: Primitive, target: str, check: str, compact: bool, label: str) -> None:
+        with self._source.block(check, label):
+            self._add(f"{self._runtime('bad_length')}(n{' - 1' if compact else ''}, end - p)", label)
+        value = {"string": "b[p:q].tobytes().decode()", "bytes": "b[p:q].tobytes()", "records": "b[p:q]"}
+        self._add(f"{target} = {value[primitive.name]}", label)
+        self._add("p = q", label)
+
+    def _array(self, f: Field, target: str, nullable: bool, compact: bool, label: str) -> None:
+        if compact:
+            self._uvarint("n", label)
+            self._add("n -= 1", label)
+        else:
+            self._read("i", "n", label)
+            self._flush()
+        if nullable:
+            with self._source.block("if n == -1", label):
+                self._add(f"{target} = None", label)
+            with self._source.block("else", label):
+                self._elements(f, target, compact, label)
+        else:
+            self._elements(f, target, compact, label)
+
+    def _elements(self, f: Field, target: str, compact: bool, label: str) -> None:
+        smallest = self._smallest_element(f, compact)
+        if smallest == 0:
+            raise BadDeclaration(f"{label}: an element without a field in version {self._version} takes no bytes")
+        with self._source.block(f"if not 0 <= n * {smallest} <= end - p", label):
+            self._add(f"{self._runtime('bad_count')}(n, end - p)", label)
+        if f.primitive is not None and f.primitive.code:
+            code = f.primitive.code
+            reader: Any = runtime.read_uuids if f.primitive.name == "uuid" else runtime.number_reader(code)
+            self._add(f"{target} = {self._source.constant('read_array', reader)}(b, p, n)", label)
+            self._add(f"p += n * {f.primitive.size}", label)
+            return
+        items = self._source.variable("items")
+        self._add(f"{items} = {target} = []", label)
+        with self._source.block("for _ in range(n)", label):
+            if f.structure is not None:
+                element = self._structure(f.structure, f"{label}[]")
+                self._flush()
+            else:
+                assert f.primitive is not None
+                element = self._source.variable("e")
+                self._sized(f.primitive, element, False, compact, f"{label}[]")
+            self._add(f"{items}.append({element})", label)
+
+    # -- smallest sizes
+
+    def _smallest_element(self, f: Field, compact: bool) -> int:
+        if f.structure is not None:
+            return self._smallest_structure(f.structure)
+        assert f.primitive is not None
+        return f.primitive.size or self._length_size(f.primitive, compact)
+
+    def _smallest_structure(self, structure: Structure) -> int:
+        present = [f for f in structure.fields if f.in_version(self._version) and f.tag is None]
+        return sum(self._smallest(f) for f in present) + self._flexible
+
+    def _smallest(self, f: Field) -> int:
+        compact = self._flexible and f.options.compact
+        if f.array:
+            return 1 if compact else 4
+        if f.structure is not None:
+            return 1 if f.nullable_in(self._version) else self._smallest_structure(f.structure)
+        assert f.primitive is not None
+        return f.primitive.size or self._length_size(f.primitive, compact)
+
+    @staticmethod
+    def _length_size(primitive: Primitive, compact: bool) -> int:
+        return 1 if compact else 2 if primitive.name == "string" else 4

@@ -1,0 +1,188 @@
+"""The notation of messages: `@struct`, `@message`, `field`.
+
+    @message(api_key=10, versions=(0, 6), flexible=3)
+    class FindCoordinatorRequest:
+        key: String = field(until=3, default="")
+        key_type: Int8 = field(since=1, default=0, ignorable=True)
+
+Rule 1: one class per message. The versions a field lives in stand on the field.
+Rule 2: a field without `default` must be given when a message is built; one that a version does not carry decodes as
+        its default, or as the zero of its type.
+Rule 3: a declaration that makes no sense raises `BadDeclaration` when its module is imported, never later.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from ottla.wire.shapes import MISSING, BadDeclaration, Field, FieldOptions, Structure, read_fields
+
+__all__ = ["BadDeclaration", "Message", "Struct", "field", "message", "message_of", "struct", "structure_of"]
+
+T = TypeVar("T")
+
+
+def field(
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    tag: int | None = None,
+    default: Any = MISSING,
+    nullable: bool = True,
+    nullable_since: int | None = None,
+    ignorable: bool = False,
+    compact: bool = True,
+    secret: bool = False,
+) -> Any:
+    """What the annotation alone does not say of a field.
+
+    since, until    first and last version that carry the field
+    tag             the field travels as this tagged field, and only when it differs from its default
+    default         what it holds when nobody says otherwise
+    nullable        False, for a tagged structure: `None` stands for "not sent" and never travels as null
+    nullable_since  first version in which null is allowed
+    ignorable       a version that cannot carry the field drops its value instead of refusing to encode it
+    compact         False: the field keeps its old layout in flexible versions too
+    secret          never shown by `repr`
+    """
+    return FieldOptions(since, until, tag, default, nullable, nullable_since, ignorable, compact, secret)
+
+
+class Struct:
+    """What every declared class inherits: equality, `repr` and an `__init__` that is compiled when first needed."""
+
+    __slots__ = ()
+    __structure__: ClassVar[Structure]
+
+    def __init__(self, **values: object) -> None:
+        cls = type(self)
+        cls.__init__ = _compile_init(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in self.__structure__.fields)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = self.__structure__.fields
+        shown = (f"{f.name}={'<secret>' if f.secret else repr(getattr(self, f.name))}" for f in fields)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _compile_init(cls: type[Struct]) -> Callable[..., None]:
+    """Keyword arguments only, as the type checker believes; a default that could be shared is made anew."""
+    scope: dict[str, Any] = {}
+    required, optional, body = [], [], []
+    for name, f in ((f.name, f) for f in cls.__structure__.fields):
+        value = name
+        if f.required:
+            required.append(name)
+        else:
+            scope[f"_{name}"] = default = f.default()
+            optional.append(f"{name}=_{name}")
+            if isinstance(default, list):
+                value = f"[] if {name} is _{name} else {name}"
+        body.append(f"    self.{name} = {value}")
+    arguments = ", ".join(["self", *(["*"] if body else []), *required, *optional])
+    source = "\n".join([f"def __init__({arguments}):", *(body or ["    pass"])])
+    exec(source, scope)
+    init: Callable[..., None] = scope["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    return init
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The facts of a message as a whole."""
+
+    name: str
+    versions: range
+    flexible: int | None  # First version with compact lengths and tagged fields.
+    api_key: int | None  # Of a request or response.
+    record_type: int | None  # Of a record of an internal topic.
+    listeners: tuple[str, ...]  # Where a request is answered: "broker", "controller".
+    unstable: bool  # The last version may still change and is not to be advertised.
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible is not None and version >= self.flexible
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: type[T]) -> type[T]:
+    """Declare a structure inside messages."""
+    return _declare(cls, {})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(
+    *,
+    versions: tuple[int, int],
+    flexible: int | None = None,
+    api_key: int | None = None,
+    record_type: int | None = None,
+    listeners: tuple[str, ...] = (),
+    unstable: bool = False,
+) -> Callable[[type[T]], type[T]]:
+    """Declare a message: `versions` first to last, `flexible` from which version on (None: in none of them)."""
+
+    def declare(cls: type[T]) -> type[T]:
+        name, (first, last) = cls.__name__, versions
+        if not 0 <= first <= last:
+            raise BadDeclaration(f"{name}: versions {first} to {last} are no range")
+        if flexible is not None and not 0 <= flexible <= last:
+            raise BadDeclaration(f"{name}: flexible={flexible} is past its last version {last}")
+        if api_key is not None and not name.endswith(("Request", "Response")):
+            raise BadDeclaration(f"{name}: a message with an api_key is named ...Request or ...Response")
+        if not (cls.__doc__ or "").strip():
+            raise BadDeclaration(f"{name}: a message needs a sentence that says what it is for")
+        facts = Message(name, range(first, last + 1), flexible, api_key, record_type, listeners, unstable)
+        declared = _declare(cls, {"__message__": facts, "__decoders__": {}, "__encoders__": {}})
+        _check_versions(facts, structure_of(declared), name)
+        return declared
+
+    return declare
+
+
+def structure_of(cls: type) -> Structure:
+    structure: Structure = cls.__structure__  # type: ignore[attr-defined]
+    return structure
+
+
+def message_of(cls: type) -> Message:
+    """Raises TypeError for a class that is not a message."""
+    facts = cls.__dict__.get("__message__")
+    if not isinstance(facts, Message):
+        raise TypeError(f"{cls.__name__} is not declared with @message")
+    return facts
+
+
+def _declare(cls: type[T], extra: dict[str, object]) -> type[T]:
+    """The same class, on top of `Struct` and with slots for its fields."""
+    fields = read_fields(cls)
+    replaced = {"__dict__", "__weakref__", *(f.name for f in fields)}
+    own = {name: value for name, value in vars(cls).items() if name not in replaced}
+    namespace = {**own, **extra, "__slots__": tuple(f.name for f in fields)}
+    declared: Any = type(cls.__name__, (Struct,), namespace)
+    declared.__structure__ = Structure(declared, fields)
+    return declared  # type: ignore[no-any-return]
+
+
+def _check_versions(facts: Message, structure: Structure, path: str) -> None:
+    for f, where in _fields_below(structure, path):
+        last = facts.versions[-1]
+        if f.since > last:
+            raise BadDeclaration(f"{where}: since={f.since} is past the message's last version {last}")
+        if f.until is not None and f.until < facts.versions[0]:
+            raise BadDeclaration(f"{where}: until={f.until} is before the message's first version {facts.versions[0]}")
+        if f.tag is not None and (facts.flexible is None or max(f.since, facts.versions[0]) < facts.flexible):
+            raise BadDeclaration(f"{where}: tagged fields exist in flexible versions only: since={facts.flexible}")
+
+
+def _fields_below(structure: Structure, path: str) -> Iterator[tuple[Field, str]]:
+    for f in structure.fields:
+        yield f, f"{path}.{f.name}"
+        if f.structure is not None:
+            yield from _fields_below(f.structure, f"{path}.{f.name}")
