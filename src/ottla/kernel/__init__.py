@@ -24,8 +24,10 @@ from ottla.kernel.batch import (
 from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
 from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_txn_marker
 from ottla.kernel.reference.checksum import batch_crc, crc_ok
+from ottla.kernel.reference.compact import Filtered, filter_batch, put_keys
 from ottla.kernel.reference.compress import compress, decompress
 from ottla.kernel.reference.control import ControlType, EndTxnMarker, read_control, read_end_txn_marker
+from ottla.kernel.reference.offset_map import OffsetMap
 from ottla.kernel.reference.produce import Checked, ProduceRules, check_produced, stamp
 from ottla.kernel.reference.records import Record, find_time, read_records
 from ottla.kernel.reference.scan import Scan, scan
@@ -39,6 +41,7 @@ __all__ = [
     "ControlType",
     "CorruptBatch",
     "EndTxnMarker",
+    "Filtered",
     "HEADER_SIZE",
     "InvalidRecords",
     "NO_LEADER_EPOCH",
@@ -46,6 +49,7 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "OffsetMap",
     "ProduceRules",
     "Record",
     "RecordError",
@@ -58,9 +62,11 @@ __all__ = [
     "compress",
     "crc_ok",
     "decompress",
+    "filter_batch",
     "find_time",
     "increment_sequence",
     "pack_header",
+    "put_keys",
     "read_control",
     "read_end_txn_marker",
     "read_header",

@@ -27,6 +27,7 @@ from ottla.kernel.batch import (
 )
 from ottla.kernel.reference.compress import compress
 from ottla.kernel.reference.control import ControlType, control_key, end_txn_value
+from ottla.kernel.reference.layout import wrap64
 from ottla.kernel.reference.records import Record
 from ottla.kernel.reference.varint import encode
 
@@ -133,6 +134,10 @@ class BatchBuilder:
         self, offset_delta: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> int:
         """Add a record at a later offset than the last one's; the bytes it took."""
+        if not self.last_offset_delta < offset_delta <= _DELTA_MAX:
+            raise ValueError(f"offset delta {offset_delta} does not follow {self.last_offset_delta}")
+        if timestamp < NO_TIMESTAMP:
+            raise ValueError(f"timestamp {timestamp} is negative")
         rest = b"".join(
             (
                 encode(offset_delta),
@@ -144,14 +149,10 @@ class BatchBuilder:
         return self.append_raw(offset_delta, timestamp, rest)
 
     def append_raw(self, offset_delta: int, timestamp: int, rest: bytes) -> int:
-        """Add a record whose bytes from the offset delta on are `rest`."""
-        if not self.last_offset_delta < offset_delta <= _DELTA_MAX:
-            raise ValueError(f"offset delta {offset_delta} does not follow {self.last_offset_delta}")
-        if timestamp < NO_TIMESTAMP:
-            raise ValueError(f"timestamp {timestamp} is negative")
+        """Add a record of a batch that was accepted once: `rest` are its bytes from the offset delta on."""
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        delta = encode(timestamp - self._base_timestamp)
+        delta = encode(wrap64(timestamp - self._base_timestamp))
         body_size = 1 + len(delta) + len(rest)
         length = encode(body_size)
         self._parts += (length, b"\0", delta, rest)

@@ -5,7 +5,8 @@
 
 Rule 1: a length of -1 (any negative one) means null; a header's name is never null.
 Rule 2: a record's length is exactly what its fields take, and `count` records exactly what the batch holds.
-Rule 3: a timestamp is the base timestamp plus the delta, and fits 64 bits. See batch.py for LogAppendTime.
+Rule 3: a timestamp is the base timestamp plus the delta in 64 bits, as Java adds them: any two timestamps have a delta.
+        Under LogAppendTime it is the batch's max timestamp.
 Rule 4: nothing is allocated by what a count or a length claims; too large a claim runs into the end of the bytes.
 """
 
@@ -19,6 +20,7 @@ from ottla.kernel.reference.varint import read_unsigned
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 TIMESTAMP_MIN: Final = -(2**63)
+_BASE_OFFSET_MAX: Final = 2**63 - 1 - 2**31  # Leaves room for any delta.
 _SMALLEST_RECORD: Final = 7  # length, attributes, two deltas, two null lengths, no headers
 
 
@@ -39,18 +41,21 @@ def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> bytes:
     return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : end])
 
 
-def check_count(data: bytes, count: int) -> None:
-    """Refuse a count of records that `data` cannot hold, before anything relies on it."""
+def check_claims(data: bytes, header: BatchHeader) -> None:
+    """Refuse a header whose records cannot be in `data`, before anything relies on it."""
+    count = header.count
     if count < 0 or count * _SMALLEST_RECORD > len(data):
         raise CorruptBatch(f"the batch declares {count} records in {len(data)} bytes")
     if not count and data:
         raise CorruptBatch(f"the batch declares no records and holds {len(data)} bytes of them")
+    if not 0 <= header.base_offset <= _BASE_OFFSET_MAX:
+        raise CorruptBatch(f"base offset is {header.base_offset}; offsets are numbers from 0 to {_BASE_OFFSET_MAX}")
 
 
 def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
     """The records in `data`, the uncompressed records of `header`. Raises CorruptBatch at the first unsound one."""
     count, size = header.count, len(data)
-    check_count(data, count)
+    check_claims(data, header)
     base_offset, base_timestamp, timestamp = header.base_offset, header.base_timestamp, header.max_timestamp
     by_producer = header.timestamp_type is TimestampType.CREATE_TIME
     position = 0
@@ -86,13 +91,18 @@ def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
             if by_producer:
                 timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
                 if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
-                    raise CorruptBatch(f"the timestamp {timestamp} of record {index} does not fit 64 bits")
+                    timestamp = wrap64(timestamp)
             offset = base_offset + ((offset >> 1) ^ -(offset & 1))
             yield offset, timestamp, after_timestamp, key, key_end, value, value_end, headers, end
     except IndexError:
         raise ends_early(data, count) from None
     if position != size:
         raise left_over(data, count, position)
+
+
+def wrap64(number: int) -> int:
+    """`number` as 64 bits with a sign hold it."""
+    return (number - TIMESTAMP_MIN) % 2**64 + TIMESTAMP_MIN
 
 
 def skip_headers(data: bytes, position: int) -> int:

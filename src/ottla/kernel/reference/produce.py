@@ -35,7 +35,7 @@ from ottla.kernel.errors import CorruptBatch, InvalidRecords
 from ottla.kernel.reference.build import BatchBuilder
 from ottla.kernel.reference.checksum import batch_crc, crc_fault
 from ottla.kernel.reference.layout import (
-    check_count,
+    check_claims,
     ends_early,
     left_over,
     records_of,
@@ -151,7 +151,7 @@ def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, n
     window = Window.of(
         header, rules.timestamp_type, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms, now_ms
     )
-    latest, in_order = _walk(data, header.count, window, rules.compacted)
+    latest, in_order = _walk(data, header, window, rules.compacted)
     codec = header.codec if rules.codec is None else rules.codec
     if header.is_control and header.codec is Codec.NONE:
         codec = Codec.NONE  # Consumers look for markers in plain sight.
@@ -162,13 +162,13 @@ def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, n
     return _checked(view, header, recompressed=False)
 
 
-def _walk(data: bytes, count: int, window: Window, key_needed: bool) -> tuple[int, bool]:
+def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) -> tuple[int, bool]:
     """The largest timestamp delta, and whether offset deltas are 0, 1, 2 ...
 
     The one loop over records on the way of every produced batch: `spans` without the tuples, short varints in line.
     """
-    check_count(data, count)
-    faults = Faults(window)
+    check_claims(data, header)
+    count, faults = header.count, Faults(window)
     earliest, latest_allowed = window.deltas
     position, latest, in_order = 0, window.no_timestamp_delta, True
     try:
@@ -232,8 +232,6 @@ def _rebuild(
     """The same records, numbered from 0 and compressed with `codec`."""
     builder = BatchBuilder()
     for index, (_, timestamp, after_timestamp, *_, end) in enumerate(spans(data, header)):
-        if timestamp < NO_TIMESTAMP:
-            raise InvalidRecords(Error.INVALID_TIMESTAMP, f"timestamp {timestamp} of record {index} is negative")
         if in_order:
             rest = data[after_timestamp:end]
         else:

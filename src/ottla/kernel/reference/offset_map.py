@@ -1,0 +1,80 @@
+"""The last offset of every key, in bounded memory: what compaction knows about the dirty part of a log.
+
+Rule 1: an entry takes 24 bytes, 16 of the key's MD5 and 8 of the offset, so that `log.cleaner.dedupe.buffer.size` holds
+        as many keys as in Kafka, however long they are.
+Rule 2: entries are found by open addressing: first at the digest's successive integers, then in the slots that follow.
+Rule 3: nothing is taken in past `load_factor` of the slots: a full map ends the round of cleaning, and the next one
+        goes on from there.
+Rule 4: two keys of the same MD5 would be taken for one. MD5 is not used for security here: who can write both keys
+        can write either value.
+"""
+
+from hashlib import md5
+from struct import Struct
+from typing import Final
+
+from ottla.kernel.batch import Buffer
+
+ENTRY_SIZE: Final = 24
+_DIGEST_SIZE: Final = 16
+_OFFSET: Final = Struct(">q")
+_EMPTY: Final = bytes(ENTRY_SIZE)
+_PROBES_IN_DIGEST: Final = _DIGEST_SIZE - 4
+
+
+class OffsetMap:
+    """Keys' digests to offsets, in one block of memory."""
+
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+        self.slots = memory_bytes // ENTRY_SIZE
+        self.keys_max = int(self.slots * load_factor)
+        if self.keys_max < 1:
+            raise ValueError(
+                f"{memory_bytes} bytes at load factor {load_factor} hold no key; raise "
+                "log.cleaner.dedupe.buffer.size (it is divided by log.cleaner.threads)"
+            )
+        self._bytes = bytearray(self.slots * ENTRY_SIZE)
+        self._keys = 0
+        self.latest_offset = -1  # Up to here the map knows the log; whoever feeds it keeps this.
+
+    def __len__(self) -> int:
+        return self._keys
+
+    @property
+    def full(self) -> bool:
+        return self._keys >= self.keys_max
+
+    def put(self, key: Buffer, offset: int) -> bool:
+        """Remember `offset` as the key's latest. False: the map is full and took nothing in."""
+        if self.full:  # As in Kafka, even for a key that is known: the caller stops at the same record either way.
+            return False
+        digest = md5(key, usedforsecurity=False).digest()
+        position, known = self._find(digest)
+        self._bytes[position : position + ENTRY_SIZE] = digest + _OFFSET.pack(offset)
+        if not known:
+            self._keys += 1
+        self.latest_offset = offset
+        return True
+
+    def get(self, key: Buffer) -> int:
+        """The latest offset put for `key`, -1 if none was."""
+        position, known = self._find(md5(key, usedforsecurity=False).digest())
+        return _OFFSET.unpack_from(self._bytes, position + _DIGEST_SIZE)[0] if known else -1
+
+    def clear(self) -> None:
+        self._bytes = bytearray(len(self._bytes))
+        self._keys = 0
+        self.latest_offset = -1
+
+    def _find(self, digest: bytes) -> tuple[int, bool]:
+        """Where the digest's entry is or would go, and whether it is there."""
+        for attempt in range(self.slots + _PROBES_IN_DIGEST):
+            at = min(attempt, _PROBES_IN_DIGEST)
+            probe = int.from_bytes(digest[at : at + 4], "big") + max(0, attempt - _PROBES_IN_DIGEST)
+            position = probe % self.slots * ENTRY_SIZE
+            entry = self._bytes[position : position + ENTRY_SIZE]
+            if entry == _EMPTY:
+                return position, False
+            if entry[:_DIGEST_SIZE] == digest:
+                return position, True
+        raise AssertionError("an offset map always has an empty slot")
