@@ -1,0 +1,301 @@
+"""The invariants of RELIABILITY.md that one log can break, each checked against a `History`.
+
+Rule 1: a checker reads; it never repairs and never asks the log. It is given what a client saw (`Seen`).
+Rule 2: what it finds is a `Violation` that names the invariant, the offset and the two values that disagree.
+Rule 3: a checker that is unsure keeps silent: what an interrupted operation may have done is allowed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla.sim.history import Cleaning, History, Outcome, ProducerState
+from ottla.sim.records import Batch, Record
+
+
+class Violation(AssertionError):  # noqa: N818 - an invariant is violated; that is its name.
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProducer:
+    epoch: int
+    last_sequence: int
+    txn_first_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A log as a client and an operator see it: its offsets, all its batches, its producers, its leader epochs."""
+
+    start_offset: int
+    end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    batches: tuple[Batch, ...]
+    producers: Mapping[int, SeenProducer]
+    epochs: tuple[tuple[int, int], ...] = ()
+
+
+def check_live(history: History, seen: Seen) -> None:
+    """A log that was not interrupted holds exactly what it was given, minus what its policy removes."""
+    if seen.end_offset != history.end_offset:
+        raise Violation("I1", f"the log ends at {seen.end_offset}; what was accepted ends at {history.end_offset}")
+    if not history.may_start_at(seen.start_offset):
+        raise Violation(
+            "I1", f"the log starts at {seen.start_offset}: retention was not due beyond {history.start_offset}"
+        )
+    check_contents(history, seen)
+    check_watermarks(history, seen)
+    check_producers(history, seen)
+    check_epochs(history, seen)
+
+
+def check_recovered(history: History, seen: Seen) -> None:
+    """After a crash everything durable is there, and of the rest a prefix. Adopts what was found."""
+    durable_end = history.durable_end
+    if history.truncating_to is not None:
+        durable_end = min(durable_end, history.truncating_to)
+    if seen.end_offset < durable_end:
+        raise Violation("I1", f"recovered up to {seen.end_offset}; everything before {durable_end} was durable")
+    longest = history.end_offset if history.unanswered is None else history.unanswered.last_offset + 1
+    if seen.end_offset > longest:
+        raise Violation("I2", f"recovered up to {seen.end_offset}; nothing was ever written after {longest}")
+    if not history.may_start_at(seen.start_offset):
+        raise Violation(
+            "I1", f"recovered from {seen.start_offset}; {history.start_offset} was the first one not removed"
+        )
+    history.found(seen.end_offset, seen.start_offset)
+    check_contents(history, seen)
+    check_watermarks(history, seen)
+    check_producers(history, seen)
+    check_epochs(history, seen)
+
+
+# I1, I2, I20
+
+
+def check_contents(history: History, seen: Seen) -> None:
+    found = _by_offset(seen)
+    expected = {
+        record.offset: (record, batch)
+        for record, batch in history.records()
+        if seen.start_offset <= record.offset < seen.end_offset
+    }
+    for offset, (record, batch) in found.items():
+        if offset not in expected:
+            raise Violation("I2", f"offset {offset} holds {record}, which was never written there")
+        _check_same_record(expected[offset], (record, batch))
+    missing = {offset: pair for offset, pair in expected.items() if offset not in found}
+    if missing:
+        _check_removed(history, missing, found)
+
+
+def _by_offset(seen: Seen) -> dict[int, tuple[Record, Batch]]:
+    found: dict[int, tuple[Record, Batch]] = {}
+    following = 0
+    for batch in seen.batches:
+        if batch.base_offset < following:
+            raise Violation("I2", f"a batch from {batch.base_offset} follows one that ends at {following - 1}")
+        for record in batch.records:
+            if not following <= record.offset <= batch.last_offset:
+                raise Violation("I2", f"record {record.offset} stands in the batch up to {batch.last_offset}")
+            following = record.offset + 1
+            # A log start inside a batch hides the records before it; the batch comes whole.
+            if record.offset >= seen.start_offset:
+                found[record.offset] = (record, batch)
+        following = batch.last_offset + 1
+    return found
+
+
+def _check_same_record(expected: tuple[Record, Batch], found: tuple[Record, Batch]) -> None:
+    if expected[0] != found[0]:
+        raise Violation("I2", f"offset {expected[0].offset} was {expected[0]} and reads {found[0]}")
+    sent, stored = _identity(expected[1]), _identity(found[1])
+    if sent != stored:
+        raise Violation("I2", f"the batch of offset {expected[0].offset} was {sent} and reads {stored}")
+
+
+def _identity(batch: Batch) -> tuple[object, ...]:
+    """What no rewriting of a batch may change: leader epoch, producer, sequence of the first offset, kind."""
+    sequence = batch.base_sequence if batch.base_sequence < 0 else batch.base_sequence - batch.base_offset
+    kind = (batch.is_transactional, batch.is_control)
+    return batch.leader_epoch, batch.producer_id, batch.producer_epoch, sequence, *kind
+
+
+def _check_removed(
+    history: History, missing: Mapping[int, tuple[Record, Batch]], found: Mapping[int, tuple[Record, Batch]]
+) -> None:
+    """Whatever is missing must have been for the cleaner to take: fold(cleaned) = fold(original) follows."""
+    outcomes = history.outcomes()
+    limit = max((run.limit for run in history.cleanings), default=0) if history.policy.compact else 0
+    newest = _newest_committed(history, outcomes, limit)
+    for offset, (record, batch) in missing.items():
+        if offset >= limit:
+            raise Violation("I1", f"offset {offset} is gone; nothing was allowed to remove {record}")
+        if batch.is_control:
+            _check_marker_removed(history, batch, outcomes, found)
+            continue
+        outcome = outcomes.get(batch.base_offset)
+        if outcome is None:
+            raise Violation("I20", f"offset {offset} was removed while its transaction is open")
+        if not outcome.committed:
+            continue
+        last = newest[record.key]
+        if last.offset > offset:
+            continue
+        if record.value is not None:
+            raise Violation("I20", f"offset {offset} was removed though it is the last with key {record.key!r}")
+        if not _outlived(offset, history.cleanings, history.policy.delete_retention_ms):
+            raise Violation("I20", f"the tombstone at offset {offset} was removed before delete.retention.ms")
+
+
+def _newest_committed(history: History, outcomes: Mapping[int, Outcome], limit: int) -> dict[bytes | None, Record]:
+    newest = {}
+    for record, batch in history.records():
+        outcome = outcomes.get(batch.base_offset)
+        if record.offset < limit and outcome is not None and outcome.committed and not batch.is_control:
+            newest[record.key] = record
+    return newest
+
+
+def _check_marker_removed(
+    history: History, marker: Batch, outcomes: Mapping[int, Outcome], found: Mapping[int, tuple[Record, Batch]]
+) -> None:
+    for record, batch in found.values():
+        outcome = outcomes.get(batch.base_offset)
+        if outcome is not None and outcome.marker_offset == marker.base_offset:
+            raise Violation("I20", f"the marker at {marker.base_offset} is gone, its record at {record.offset} is not")
+    if not _outlived(marker.base_offset, history.cleanings, history.policy.delete_retention_ms):
+        raise Violation("I20", f"the marker at {marker.base_offset} was removed before delete.retention.ms")
+
+
+def _outlived(offset: int, cleanings: Sequence[Cleaning], delete_retention_ms: int) -> bool:
+    """Whether one run of the cleaner met the offset, and a later one came after the grace period."""
+    met = [run.at_ms for run in cleanings if run.limit > offset]
+    return any(second >= first + delete_retention_ms for index, first in enumerate(met) for second in met[index + 1 :])
+
+
+# I14
+
+
+def check_watermarks(history: History, seen: Seen) -> None:
+    if not seen.start_offset <= seen.last_stable_offset <= seen.high_watermark <= seen.end_offset:
+        raise Violation(
+            "I14",
+            f"start {seen.start_offset} <= last stable {seen.last_stable_offset} <= watermark {seen.high_watermark} "
+            f"<= end {seen.end_offset} does not hold",
+        )
+    expected = max(history.last_stable_offset(seen.high_watermark), seen.start_offset)
+    if seen.last_stable_offset > expected:
+        raise Violation(
+            "I14", f"last stable offset {seen.last_stable_offset} passes the open transaction at {expected}"
+        )
+
+
+def check_watermark_kept(before: int, after: int) -> None:
+    if after < before:
+        raise Violation("I14", f"the high watermark went from {before} back to {after} within one leader epoch")
+
+
+def check_bounded(batches: Iterable[Batch], bound: int, bound_name: str) -> None:
+    for batch in batches:
+        if batch.last_offset >= bound:
+            raise Violation("I14", f"offset {batch.last_offset} was served; the {bound_name} is {bound}")
+
+
+def check_committed(history: History, offsets: Sequence[int], first: int, last_stable_offset: int, seen: Seen) -> None:
+    """A consumer at read_committed got `offsets` from `first` on: no aborted record, and every committed one."""
+    outcomes = history.outcomes()
+    visible = {
+        record.offset
+        for batch in seen.batches
+        for record in batch.records
+        if (outcome := outcomes.get(batch.base_offset)) is not None
+        and outcome.committed
+        and first <= record.offset < last_stable_offset
+    }
+    for offset in offsets:
+        if offset not in visible:
+            raise Violation("I4", f"offset {offset} was served at read_committed; its transaction was not committed")
+    for offset in sorted(visible - set(offsets)):
+        raise Violation("I4", f"offset {offset} is committed below {last_stable_offset}, yet was not served")
+
+
+# I19
+
+
+def check_producers(history: History, seen: Seen) -> None:
+    expected = history.producers()
+    for producer_id, state in expected.items():
+        found = seen.producers.get(producer_id)
+        if found is None:
+            if not _may_be_forgotten(state, history, seen.start_offset):
+                raise Violation("I19", f"producer {producer_id} is forgotten; the log says {state}")
+        elif not _agree(found, state, seen.start_offset):
+            raise Violation("I19", f"producer {producer_id} is {found}; the log says {state}")
+    for producer_id in seen.producers:
+        if producer_id not in expected:
+            raise Violation("I19", f"producer {producer_id} is known; nothing in the log is of it")
+
+
+def _agree(found: SeenProducer, state: ProducerState, start_offset: int) -> bool:
+    """Sequences that retention took away may have been forgotten with them; epochs and transactions may not."""
+    if (found.epoch, found.txn_first_offset) != (state.epoch, state.txn_first_offset):
+        return False
+    return found.last_sequence == state.last_sequence or state.last_offset < start_offset
+
+
+def _may_be_forgotten(state: ProducerState, history: History, start_offset: int) -> bool:
+    if state.txn_first_offset is not None:
+        return False
+    silent_ms = history.latest_ms - state.last_timestamp
+    return state.last_offset < start_offset or silent_ms >= history.policy.producer_expiration_ms
+
+
+def check_epochs(history: History, seen: Seen) -> None:
+    """The epoch that the cache names for an offset is the one that wrote it: followers truncate by it."""
+    for batch in history.batches:
+        if batch.base_offset < seen.start_offset:
+            continue
+        named = max((epoch for epoch, start in seen.epochs if start <= batch.base_offset), default=-1)
+        if named != batch.leader_epoch:
+            raise Violation(
+                "I15", f"offset {batch.base_offset} is of epoch {batch.leader_epoch}; the cache says {named}"
+            )
+
+
+# I22
+
+
+def check_same(first: Seen, second: Seen, what: str) -> None:
+    for name in Seen.__slots__:
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other:
+            raise Violation("I22", f"{what}: {name} was {_short(one)}, then {_short(other)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:150]} ... {text[-150:]}"
+
+
+# Look-up by time.
+
+
+def expected_for_time(seen: Seen, timestamp: int) -> Record | None:
+    """The first record, by offset, that is at least as new; markers do not count."""
+    for batch in seen.batches:
+        for record in batch.records:
+            if record.offset >= seen.start_offset and not batch.is_control and record.timestamp >= timestamp:
+                return record
+    return None
+
+
+def check_time(seen: Seen, timestamp: int, answer: tuple[int, int] | None) -> None:
+    """`answer` is offset and timestamp, as ListOffsets gives them."""
+    record = expected_for_time(seen, timestamp)
+    expected = None if record is None else (record.offset, record.timestamp)
+    if answer != expected:
+        raise Violation("I1", f"the first record from {timestamp} on is {expected}; the log says {answer}")

@@ -1,0 +1,182 @@
+"""What a log must hold: told by what was asked of it, not by any code of the log.
+
+Rule 1: a batch enters before it is sent, because a crash may come between the write and the answer.
+Rule 2: what is durable is a prefix: everything before `durable_end` was covered by a flush that returned.
+Rule 3: nothing is forgotten but what was truncated: retention and compaction may be undone by a power loss, and then
+        the old records must be the right ones.
+Rule 4: what is under way (`truncating_to`, `retaining_at_ms`) may be found done, undone or half done after a crash.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ottla.sim.records import Batch, Record
+
+SEQUENCES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings that say what may be removed."""
+
+    compact: bool = False
+    delete: bool = True
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    delete_retention_ms: int = 0
+    min_compaction_lag_ms: int = 0
+    producer_expiration_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """One run of the cleaner: when, and the first offset that it had to leave alone."""
+
+    at_ms: int
+    limit: int
+
+
+@dataclass(slots=True)
+class ProducerState:
+    epoch: int = -1
+    last_sequence: int = -1
+    txn_first_offset: int | None = None
+    last_timestamp: int = -1
+    last_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the transaction of a batch ended, and where its marker stands; a batch outside of any is committed."""
+
+    committed: bool
+    marker_offset: int = -1
+
+
+@dataclass
+class History:
+    policy: Policy
+    batches: list[Batch] = field(default_factory=list)
+    start_offset: int = 0
+    end_offset: int = 0
+    durable_end: int = 0
+    asked_start: int = 0
+    """The largest offset that DeleteRecords was asked to delete up to."""
+    latest_ms: int = 0
+    """The latest moment the wall clock has shown."""
+    cleanings: list[Cleaning] = field(default_factory=list)
+    unanswered: Batch | None = None
+    truncating_to: int | None = None
+    retaining_at_ms: int | None = None
+
+    # What was done.
+
+    def sending(self, batch: Batch) -> None:
+        self.unanswered = batch
+
+    def answered(self, *, accepted: bool) -> None:
+        """The batch under way is in the log now, or was refused."""
+        batch, self.unanswered = self.unanswered, None
+        if accepted and batch is not None:
+            self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.end_offset = batch.last_offset + 1
+
+    def flushed(self) -> None:
+        self.durable_end = self.end_offset
+
+    def truncated(self, offset: int) -> None:
+        self.batches = [batch for batch in self.batches if batch.last_offset < offset]
+        self.end_offset = offset
+        self.start_offset = min(self.start_offset, offset)
+        self.asked_start = min(self.asked_start, offset)
+        self.durable_end = min(self.durable_end, offset)
+        self.cleanings = [Cleaning(run.at_ms, min(run.limit, offset)) for run in self.cleanings]
+        self.truncating_to = None
+
+    def cleaned(self, at_ms: int, last_stable_offset: int) -> None:
+        """The cleaner was let loose: it must stay below the last stable offset and the minimum lag."""
+        limit = last_stable_offset
+        youngest = at_ms - self.policy.min_compaction_lag_ms
+        if self.policy.min_compaction_lag_ms:
+            young = (batch.base_offset for batch in self.batches if batch.max_timestamp > youngest)
+            limit = min([limit, *young])
+        self.cleanings.append(Cleaning(at_ms, limit))
+
+    def found(self, end_offset: int, start_offset: int) -> None:
+        """A crash left this much; everything that is still there is taken for what it is."""
+        if self.unanswered is not None and end_offset > self.end_offset:
+            self._append(self.unanswered)
+        self.unanswered = None
+        self.batches = [batch for batch in self.batches if batch.last_offset < end_offset]
+        self.end_offset = end_offset
+        self.start_offset = start_offset
+        self.durable_end = min(self.durable_end, end_offset)
+        self.truncating_to = self.retaining_at_ms = None
+
+    # What follows from it.
+
+    def records(self) -> Iterator[tuple[Record, Batch]]:
+        for batch in self.batches:
+            for record in batch.records:
+                yield record, batch
+
+    def outcomes(self) -> dict[int, Outcome]:
+        """By base offset of each batch of records; one whose transaction is still open is absent."""
+        outcomes: dict[int, Outcome] = {}
+        open_batches: dict[int, list[Batch]] = {}
+        for batch in self.batches:
+            if batch.is_control:
+                for sent in open_batches.pop(batch.producer_id, []):
+                    outcomes[sent.base_offset] = Outcome(batch.is_commit, batch.base_offset)
+            elif batch.is_transactional:
+                open_batches.setdefault(batch.producer_id, []).append(batch)
+            else:
+                outcomes[batch.base_offset] = Outcome(committed=True)
+        return outcomes
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where the first transaction begins whose marker is not below the watermark, or the watermark."""
+        outcomes = self.outcomes()
+        for batch in self.batches:
+            if batch.base_offset >= high_watermark:
+                break
+            outcome = outcomes.get(batch.base_offset)
+            undecided = outcome is None or outcome.marker_offset >= high_watermark
+            if undecided and not batch.is_control:
+                return batch.base_offset
+        return high_watermark
+
+    def producers(self) -> dict[int, ProducerState]:
+        states: dict[int, ProducerState] = {}
+        for batch in self.batches:
+            if batch.producer_id < 0:
+                continue
+            state = states.setdefault(batch.producer_id, ProducerState())
+            if batch.producer_epoch != state.epoch:
+                state.epoch, state.last_sequence = batch.producer_epoch, -1
+            state.last_timestamp = batch.max_timestamp
+            state.last_offset = batch.last_offset
+            if batch.is_control:
+                state.txn_first_offset = None
+                continue
+            count = batch.last_offset - batch.base_offset
+            state.last_sequence = (batch.base_sequence + count) % SEQUENCES
+            if batch.is_transactional and state.txn_first_offset is None:
+                state.txn_first_offset = batch.base_offset
+        return states
+
+    def may_start_at(self, start_offset: int) -> bool:
+        """Whether retention, as it ran last or was asked, may have removed everything before `start_offset`."""
+        if start_offset <= max(self.start_offset, self.asked_start):
+            return True
+        if self.retaining_at_ms is None or not self.policy.delete:
+            return False
+        removed = [b for b in self.batches if self.start_offset <= b.base_offset < start_offset]
+        left = sum(batch.size for batch in self.batches if batch.base_offset >= start_offset)
+        too_large = 0 <= self.policy.retention_bytes <= left
+        oldest_kept = self.retaining_at_ms - self.policy.retention_ms
+        too_old = self.policy.retention_ms >= 0 and all(batch.max_timestamp < oldest_kept for batch in removed)
+        return too_large or too_old
