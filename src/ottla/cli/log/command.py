@@ -1,0 +1,41 @@
+"""`ottla log dump` and `ottla log verify`."""
+
+import sys
+
+from ottla.cli import FINDINGS
+from ottla.cli.log import dump as dumping
+from ottla.cli.log import lines
+from ottla.cli.log import verify as verifying
+from ottla.cli.log.dump import Wanted
+from ottla.cli.log.findings import Tally
+from ottla.cli.log.paths import located, readable
+from ottla.io.disk import LocalDisk
+
+__all__ = ["Wanted", "dump", "verify"]
+
+
+def dump(path: str, wanted: Wanted, *, as_json: bool) -> int:
+    disk = LocalDisk()
+    target = located(disk, path)
+    with readable():
+        items = dumping.dump(disk, target, wanted)
+        if as_json:
+            return FINDINGS if lines.write_items(items, sys.stdout) else 0
+
+        from ottla.cli.log.tables import TableWriter
+
+        return FINDINGS if TableWriter().write(items) else 0
+
+
+def verify(path: str, *, as_json: bool) -> int:
+    disk = LocalDisk()
+    target = located(disk, path)
+    tally = Tally()
+    with readable():
+        findings = verifying.verify(disk, target, tally)
+        if as_json:
+            return FINDINGS if lines.write_findings(target.name, findings, tally, sys.stdout) else 0
+
+        from ottla.cli.log.tables import write_findings
+
+        return FINDINGS if write_findings(target.name, findings, tally) else 0

@@ -1,0 +1,31 @@
+"""What `ottla log verify` has to say about a file."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+CUT = (
+    "If this is the last segment and the broker was not stopped cleanly, its next start cuts the log here. "
+    "Otherwise bytes changed on the disk: let the partition be copied anew from another replica."
+)
+REBUILD = "Remove the file while the broker is stopped; it is rebuilt from the log at the next start."
+FROM_REPLICA = "Let the partition be copied anew from another replica."
+
+
+class Finding(NamedTuple):
+    """A `problem` is wrong; a note (`problem` false) is worth knowing and fails nothing."""
+
+    file: str
+    what: str
+    advice: str
+    position: int | None = None
+    problem: bool = True
+
+
+@dataclass
+class Tally:
+    """How much was looked at."""
+
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
