@@ -3,7 +3,7 @@
 Rule 1: fields of fixed width that follow each other are read by one `Struct`, together with the length (or, in flexible
         versions, the first byte of the length) of the field after them.
 Rule 2: nothing is sliced, made or looped over before its length or count has been compared with the bytes left.
-        Reading past the end in any other way raises IndexError or struct.error, which the caller turns into `Malformed`.
+        Any other reading past the end raises IndexError or struct.error, which the caller turns into `Malformed`.
 Rule 3: an element of an array takes at least one byte, so a count cannot exceed the input.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from ottla.wire import runtime
 from ottla.wire.schema import Message
-from ottla.wire.shapes import BadDeclaration, Field, Primitive, Structure
+from ottla.wire.shapes import BadDeclaration, Field, Structure
 from ottla.wire.source import Compiled, Source
-from ottla.wire.types import STRING_MAX
+from ottla.wire.types import STRING_MAX, Primitive
 
 
 def compile_decoder(message: Message, structure: Structure, version: int) -> Compiled:

@@ -13,8 +13,9 @@ from struct import Struct
 
 from ottla.wire import runtime
 from ottla.wire.schema import Message
-from ottla.wire.shapes import Field, Primitive, Structure
+from ottla.wire.shapes import Field, Structure
 from ottla.wire.source import Compiled, Source
+from ottla.wire.types import Primitive
 
 _ZERO = "x"  # A byte of zero, for which `struct` takes no argument.
 

@@ -1,0 +1,125 @@
+"""Frames: a size in four bytes, a header, a message.
+
+Rule 1: the header's version follows from the message's: a flexible message has a flexible header.
+Rule 2: except the answer to ApiVersions, whose header never changes: a client reads it before it knows what the server
+        speaks.
+Rule 3: the client id keeps its old layout in flexible headers, so that api key, version, correlation id and client id
+        of any request can be read, also of one that nobody knows.
+"""
+
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from ottla.wire.api import ApiKey, request_class, response_class
+from ottla.wire.codec import Malformed, decode_from, encode_parts
+from ottla.wire.headers import RequestHeader, ResponseHeader
+from ottla.wire.schema import Message, message_of
+from ottla.wire.types import Buffer
+
+_SIZE: Final = Struct(">i")
+_FIRST_OF_HEADER: Final = Struct(">hhi")
+_PLAIN_REQUEST_HEADER: Final = 1
+
+
+class Request(NamedTuple):
+    """A request as it arrived. `body` is an instance of the API's request class."""
+
+    api_key: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+
+
+class BadFrame(ValueError):  # noqa: N818 - says what the frame is
+    """A size that no frame may have: the other side does not speak this protocol, or asks too much."""
+
+
+class UnknownRequest(ValueError):  # noqa: N818 - says what the request is
+    """A request of an API or version that does not exist; its header could be read."""
+
+    def __init__(self, header: RequestHeader) -> None:
+        self.header = header
+        super().__init__(f"no request has api key {header.request_api_key} and version {header.request_api_version}")
+
+
+def split_frames(buffer: Buffer, limit: int) -> tuple[list[memoryview], int]:
+    """The whole frames at the start of a buffer, without their sizes, and the position after the last of them.
+
+    Raises BadFrame for a size below zero or over the limit, as soon as the size can be read.
+    """
+    view = memoryview(buffer)
+    frames, position, end = [], 0, len(view)
+    while end - position >= _SIZE.size:
+        (size,) = _SIZE.unpack_from(view, position)
+        if not 0 <= size <= limit:
+            raise BadFrame(f"a frame of {size} bytes; at most {limit} are accepted")
+        start = position + _SIZE.size
+        if size > end - start:
+            break
+        position = start + size
+        frames.append(view[start:position])
+    return frames, position
+
+
+def request_header_version(message: Message, version: int) -> int:
+    return 2 if message.is_flexible(version) else 1
+
+
+def response_header_version(message: Message, version: int) -> int:
+    return 1 if message.is_flexible(version) and message.api_key != ApiKey.API_VERSIONS else 0
+
+
+def decode_request(frame: Buffer) -> Request:
+    """The request in a frame. Raises `Malformed`, or `UnknownRequest` when there is no such request."""
+    if len(frame) < _FIRST_OF_HEADER.size:
+        raise Malformed("RequestHeader", _PLAIN_REQUEST_HEADER, "", "is cut short")
+    api_key, version, _ = _FIRST_OF_HEADER.unpack_from(frame)
+    try:
+        cls = request_class(api_key)
+        facts = message_of(cls)
+    except ValueError:
+        facts = None
+    if facts is None or version not in facts.versions:
+        raise UnknownRequest(decode_from(RequestHeader, _PLAIN_REQUEST_HEADER, frame)[0])
+    header, position = decode_from(RequestHeader, request_header_version(facts, version), frame)
+    body = _decode_rest(cls, version, frame, position)
+    return Request(ApiKey(api_key), version, header.correlation_id, header.client_id, body)
+
+
+def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+    """Correlation id and body of the answer to a request of this API and version."""
+    cls = response_class(api_key)
+    header, position = decode_from(ResponseHeader, response_header_version(message_of(cls), version), frame)
+    return header.correlation_id, _decode_rest(cls, version, frame, position)
+
+
+def encode_request(body: object, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
+    """The buffers of a whole frame; see `codec.encode_parts`."""
+    facts = message_of(type(body))
+    assert facts.api_key is not None, f"{facts.name} is no request"
+    header = RequestHeader(
+        request_api_key=facts.api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return _frame(header, request_header_version(facts, version), body, version)
+
+
+def encode_response(body: object, version: int, correlation_id: int) -> list[Any]:
+    """The buffers of a whole frame; see `codec.encode_parts`."""
+    header = ResponseHeader(correlation_id=correlation_id)
+    return _frame(header, response_header_version(message_of(type(body)), version), body, version)
+
+
+def _decode_rest(cls: type[Any], version: int, frame: Buffer, position: int) -> Any:
+    body, end = decode_from(cls, version, frame, position)
+    if end != len(frame):
+        raise Malformed(cls.__name__, version, "", f"ends {len(frame) - end} bytes before its frame does")
+    return body
+
+
+def _frame(header: object, header_version: int, body: object, version: int) -> list[Any]:
+    parts = encode_parts(header, header_version) + encode_parts(body, version)
+    return [_SIZE.pack(sum(map(len, parts))), *parts]
