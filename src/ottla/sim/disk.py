@@ -4,7 +4,8 @@ Rule 1: without faults it answers as the real disk does, error numbers included.
 Rule 2: every call is one step. `crash_at(n)` switches the power off before step n; a write at that step has begun, so
         it may be found torn. From then on every call raises `PowerLoss`, also those of clean-up code.
 Rule 3: `after_power_loss` gives the disk as the next process finds it (see durability.py); `after_kill` gives it to the
-        next process when only the old one died: nothing is lost, what was not durable still is not.
+        next process when only the old one died: nothing is lost but what a failed sync dropped, and what was not
+        durable still is not.
 Rule 4: everything left to chance comes from the one `Random` handed in.
 """
 
@@ -130,7 +131,10 @@ class SimDisk:
 
     def after_kill(self) -> "SimDisk":
         self.power_off()
-        return self._successor(self._names.copy())
+        names = self._names.copy()
+        for file in names.files():
+            file.read_anew()
+        return self._successor(names)
 
     def copy(self) -> "SimDisk":
         """A twin with a life of its own, without faults; locks are not copied."""

@@ -7,10 +7,11 @@ Rule 2: of a file's writes and truncations since its last sync, any may be found
 Rule 3: a change of names (create, rename, remove, make directory) is found whole or not at all. A change is found only
         together with the earlier ones it needs: those of the same name, and for a directory removed those that
         emptied it. Otherwise any may be lost, as file systems differ in how they order them.
-Rule 4: a failed sync may have stored any part of what it should have stored, and the rest is stored by no later sync,
-        though until the power goes every reader still sees it.
+Rule 4: a failed sync may have stored any part of what it should have stored, and the rest is stored by no later sync.
+        Who has the file open still sees it; the next process may find the pages read anew from the disk, and does here.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Union
@@ -52,7 +53,7 @@ class _Truncate:
 class FileNode:
     """One file: what readers see, what is durable, and the changes in between."""
 
-    __slots__ = ("_durable", "_durable_modified_ms", "_pending", "contents", "modified_ms")
+    __slots__ = ("_durable", "_durable_modified_ms", "_pending", "_sync_failed", "contents", "modified_ms")
 
     def __init__(self, contents: bytes = b"", modified_ms: int = 0) -> None:
         self.contents = bytearray(contents)
@@ -60,6 +61,7 @@ class FileNode:
         self._durable = bytearray(contents)
         self._durable_modified_ms = modified_ms
         self._pending: list[_Write | _Truncate] = []
+        self._sync_failed = False
 
     def write(self, position: int, data: bytes) -> None:
         if data:
@@ -81,6 +83,15 @@ class FileNode:
     def fail_sync(self, random: Random) -> None:
         self._durable = self._found(random)
         self._pending.clear()
+        self._sync_failed = True
+
+    def read_anew(self) -> None:
+        """Forget the pages that no longer agree with the disk."""
+        if self._sync_failed:
+            self.contents[:] = self._durable
+            for change in self._pending:
+                change.apply(self.contents)
+            self._sync_failed = False
 
     def flip_bit(self, bit: int) -> None:
         """Rot at rest: the stored byte changes, and with it what readers see from now on."""
@@ -99,6 +110,7 @@ class FileNode:
         twin._durable[:] = self._durable
         twin._durable_modified_ms = self._durable_modified_ms
         twin._pending = list(self._pending)
+        twin._sync_failed = self._sync_failed
         return twin
 
     def _found(self, random: Random) -> bytearray:
@@ -239,6 +251,16 @@ class Names:
                 return [index < kept for index in range(count)]
         # A change drawn here pulls in what it needs, so few are drawn.
         return [random.random() < 0.4 for _ in range(count)]
+
+    def files(self) -> Iterator[FileNode]:
+        """Every file that has a name."""
+        directories = [self.root]
+        while directories:
+            for node in directories.pop().names.values():
+                if isinstance(node, DirectoryNode):
+                    directories.append(node)
+                else:
+                    yield node
 
     def copy(self) -> "Names":
         twins = _Twins()

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,6 +172,21 @@ def test_what_a_failed_sync_dropped_is_stored_by_no_later_sync():
         assert file.read(0, 6) == b"oldnew"
         lost += outcomes(twin, "/d/f") != {b"oldnew"}
     assert lost > 0
+
+
+def test_the_next_process_reads_what_a_failed_sync_really_stored():
+    found = set()
+    for seed in range(40):
+        disk = make_disk()
+        durable_file(disk, "/d/f", b"old")
+        disk.random = Random(seed)
+        disk.faults.append(Fault(EIO, operations=("sync",), nth=1))
+        file = disk.open("/d/f")
+        file.write(3, [b"new"])
+        with pytest.raises(OSError):
+            file.sync()
+        found.add(disk.after_kill().contents()["/d/f"])
+    assert found >= {b"old", b"oldnew"}
 
 
 operations = st.lists(
