@@ -87,3 +87,8 @@ class Disk(Protocol):
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run blocking work away from the event loop. In the simulator: later, at a moment the seed decides."""
+
+
+class Random(Protocol):
+    def randrange(self, stop: int, /) -> int:
+        """A whole number from 0 up to, not including, `stop`; `random.Random` has it."""

@@ -41,7 +41,6 @@ class IndexFile:
 
     def count_at_most(self, column: int, value: int) -> int:
         """How many entries have `column` <= value."""
-        entry_size = self._entry.size
         if self._tail and self._entry.unpack_from(self._tail)[column] <= value:
             return self._on_disk + count_at_most(self._tail, self._entry, column, value)
         low, high = 0, self._on_disk

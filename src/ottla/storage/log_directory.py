@@ -22,6 +22,7 @@ from ottla.core.log.checkpoints import (
 from ottla.io.ports import Disk
 from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.recovery import Left
 from ottla.wire.errors import Error, Refused
 
 Partition = tuple[str, int]
@@ -118,6 +119,20 @@ class LogDirectory:
 
     # Checkpoints.
 
+    def left(self, partition: Partition) -> Left:
+        """How the log of a partition was left here."""
+        return Left(
+            clean=self.was_clean,
+            recovery_point=self.recovery_points.get(partition, 0),
+            log_start_offset=self.log_starts.get(partition, 0),
+            high_watermark=self.high_watermarks.get(partition, 0),
+        )
+
+    def keep_log_start(self, partition: Partition, offset: int) -> None:
+        if self.log_starts.get(partition) != offset:
+            self.log_starts[partition] = offset
+            self.write_offsets(files.LOG_STARTS, self.log_starts)
+
     def lower_recovery_point(self, partition: Partition, offset: int) -> None:
         """Before a log is cut at `offset`: what is written there next counts as unsynced, also after a crash."""
         if self.recovery_points.get(partition, 0) > offset:
@@ -148,5 +163,3 @@ class LogDirectory:
         except BadCheckpoint as error:
             warn("checkpoint.unreadable", path=f"{self.path}/{name}", error=error)
             return {}
-
-

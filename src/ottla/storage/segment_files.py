@@ -41,6 +41,8 @@ class SegmentFiles:
         self._log: File | None = None
         self._txns: File | None = None
         self._aborted: list[AbortedTxn] | None = None
+        self.aborted_confirmed = False
+        """Whether the transaction index was checked against the log; what this process wrote needs no check."""
 
     def path(self, kind: str) -> str:
         return f"{self._directory}/{files.file_name(self.segment.base_offset, kind, self.suffix)}"
@@ -106,10 +108,10 @@ class SegmentFiles:
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on."""
-        last = None
-        for last in self._follow(self._offsets.last()):
-            pass
-        return last.header.next_offset if last else self.segment.base_offset
+        next_offset = self.segment.base_offset
+        for found in self._follow(self._offsets.last()):
+            next_offset = found.header.next_offset
+        return next_offset
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
@@ -172,17 +174,14 @@ class SegmentFiles:
 
     # Cutting and mending.
 
-    def truncate(self, offset: int, config: Config) -> int:
-        """Drop the batches that end at or after `offset`, and what the indexes say of them; where the log ends now."""
-        found = self.locate(offset)
-        if found is None:
-            return offset
-        aborted = [txn for txn in self.aborted() if txn.last_offset < offset]
-        self.log.truncate(found.position)
-        self.segment.size = found.position
+    def truncate(self, first: Found, config: Config) -> None:
+        """Drop the batch `first` and all that follow, for good, and what the indexes say of them."""
+        aborted = [txn for txn in self.aborted() if txn.last_offset < first.header.base_offset]
+        self.log.truncate(first.position)
+        self.log.sync()
+        self.segment.size = first.position
         self.reindex(config)
         self.set_aborted(aborted)
-        return min(offset, found.header.base_offset)
 
     def reindex(self, config: Config) -> None:
         """Rebuild the offset and time index from the log."""
@@ -198,6 +197,7 @@ class SegmentFiles:
         """Replace the transaction index."""
         path = self.path(files.TXN_INDEX)
         self._aborted = aborted
+        self.aborted_confirmed = True
         if aborted or self._disk.exists(path):
             file = self._txn_file()
             file.truncate(0)

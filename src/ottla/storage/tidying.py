@@ -58,9 +58,9 @@ def _finish_swap(disk: Disk, path: str, found: dict[str, SegmentFile], swaps: di
 def _next_offset(disk: Disk, path: str, base_offset: int) -> int:
     file = disk.open(path, writable=False)
     try:
-        last = None
-        for _, last in headers(file, 0, file.size()):
-            pass
-        return last.next_offset if last is not None else base_offset + 1
+        next_offset = base_offset + 1
+        for _, header in headers(file, 0, file.size()):
+            next_offset = header.next_offset
+        return next_offset
     finally:
         file.close()

@@ -42,7 +42,9 @@ METADATA_TOPIC = "__cluster_metadata"
 
 _NAME_BYTES_MAX = 255
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?")
-_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)(?:\.[0-9a-f]{32}-(?P<fate>delete|future|stray))?")
+_DIRECTORY = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)(?:\.[0-9a-f]{32}-(?P<fate>delete|future|stray))?"
+)
 
 
 class SegmentFile(NamedTuple):

@@ -11,7 +11,7 @@ Rule 5: below the recovery point everything is on disk for good. It moves up aft
 from bisect import bisect_right
 from typing import NamedTuple
 
-from ottla.config import FLUSH_MESSAGES, MAX_MESSAGE_BYTES, SEGMENT_BYTES, Config
+from ottla.config import FLUSH_MESSAGES, SEGMENT_BYTES, Config
 from ottla.core.log.epochs import LeaderEpochs
 from ottla.core.log.producers import CompletedTxn, Producers
 from ottla.core.log.segment import IndexEntries, RollReason, Segment
@@ -22,7 +22,7 @@ from ottla.wire.errors import Error, Refused
 class Effects(NamedTuple):
     """What a batch that was appended changes beside the log file."""
 
-    index: IndexEntries | None
+    entries: IndexEntries | None
     completed: CompletedTxn | None
     new_epoch: bool
 
@@ -76,31 +76,22 @@ class Log:
 
     # Appending.
 
-    def check_size(self, size: int) -> None:
-        limit = self.config[MAX_MESSAGE_BYTES]
-        if size > limit:
-            raise Refused(
-                Error.MESSAGE_TOO_LARGE,
-                f"{self.name}: the record batch has {size} bytes; max.message.bytes allows {limit}. "
-                f"Raise it on the topic, or lower batch.size and max.request.size of the producer",
-            )
-        limit = self.config[SEGMENT_BYTES]
+    def placement(self, header: BatchHeader, now_ms: int) -> RollReason | None:
+        """Where the batch goes: at the end of the active segment (None), or into a new one, and why."""
+        size, limit = header.size, self.config[SEGMENT_BYTES]
         if size > limit:
             raise Refused(
                 Error.RECORD_LIST_TOO_LARGE,
                 f"{self.name}: the record batch has {size} bytes and must fit into one segment; "
                 f"segment.bytes is {limit}",
             )
-
-    def placement(self, header: BatchHeader, size: int, now_ms: int) -> RollReason | None:
-        """Where the batch goes: at the end of the active segment (None), or into a new one, and why."""
         if header.base_offset < self.end_offset:
             raise Refused(
                 Error.OFFSET_OUT_OF_RANGE,
                 f"{self.name}: batch with offsets {header.base_offset} to {header.last_offset} "
                 f"does not follow the log end {self.end_offset}",
             )
-        return self.active.must_roll(header, size, self.config, now_ms)
+        return self.active.must_roll(header, self.config, now_ms)
 
     def rolled(self, segment: Segment) -> None:
         """A new segment was opened at the end; the producer state counts as replayed up to it."""
@@ -109,11 +100,11 @@ class Log:
 
     def appended(self, header: BatchHeader, marker: EndTxnMarker | None) -> Effects:
         """Apply a batch that was written at the end of the active segment."""
-        index = self.active.appended(header, self.config)
+        entries = self.active.appended(header, self.config)
         self.end_offset = header.next_offset
         completed = self.producers.replay(header, marker)
         new_epoch = self.epochs.assign(header.leader_epoch, header.base_offset)
-        return Effects(index, completed, new_epoch)
+        return Effects(entries, completed, new_epoch)
 
     def advance_high_watermark(self, offset: int) -> int:
         """Move the watermark up, never past the end, never back; the new one."""

@@ -185,8 +185,8 @@ class Producers:
             expected = str(0 if last == _SEQUENCE_MAX else last + 1)
         raise Refused(
             Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"{self.name}: producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first} for offset "
-            f"{offset}; expected {expected}",
+            f"{self.name}: producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first} "
+            f"for offset {offset}; expected {expected}",
         )
 
     # Apply.

@@ -18,14 +18,16 @@ LargestTimestamp = Callable[[Segment], int]
 
 
 class Expired(NamedTuple):
-    count: int
+    segments: int
     """How many segments go, from the front."""
     reason: str
 
 
 def expired_segments(log: Log, now_ms: int, largest_timestamp: LargestTimestamp) -> Expired | None:
     """What retention by log start, size and time removes now; the first that finds something decides."""
-    before_start = _leading(log, lambda index: index + 1 < len(log.segments) and log.end_of(index) <= log.log_start_offset)
+    before_start = _leading(
+        log, lambda index: index + 1 < len(log.segments) and log.end_of(index) <= log.log_start_offset
+    )
     if before_start:
         return Expired(before_start, f"before log start offset {log.log_start_offset}")
     if "delete" not in log.config[CLEANUP_POLICY]:

@@ -51,13 +51,13 @@ class Segment:
     """False for a segment opened from disk until the end of its time index was read."""
     _unindexed_bytes: int = field(default=0, repr=False)
 
-    def must_roll(self, header: BatchHeader, size: int, config: Config, now_ms: int) -> RollReason | None:
-        """Whether a batch of `size` bytes, whose header has its final offsets, opens a new segment."""
+    def must_roll(self, header: BatchHeader, config: Config, now_ms: int) -> RollReason | None:
+        """Whether a batch, whose header has its final offsets, opens a new segment."""
         if self.size == 0:
             if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
                 return RollReason.OFFSET_RANGE
             return None
-        if self.size + size > config[SEGMENT_BYTES]:
+        if self.size + header.size > config[SEGMENT_BYTES]:
             return RollReason.SIZE
         if self._waited_ms(header.max_timestamp, now_ms) > config[SEGMENT_MS] - self.roll_jitter_ms:
             return RollReason.TIME

@@ -1,0 +1,175 @@
+"""The files of one partition: its segments, producer snapshots and leader epochs.
+
+Rule 1: removing is made durable at once, before anything new is written: a file that came back after a crash would
+        contradict what took its place.
+Rule 2: making is made durable by the next sync: until then nobody was promised anything.
+Rule 3: what retention and compaction take out of use keeps its bytes for `file.delete.delay.ms`, for readers that are
+        still at it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ottla.core.log import files
+from ottla.core.log.checkpoints import EpochStart, encode_epochs
+from ottla.core.log.files import file_name, parse_file
+from ottla.core.log.producers import Producers
+from ottla.core.log.segment import Segment
+from ottla.core.log.snapshots import BadSnapshot, decode_snapshot, encode_snapshot
+from ottla.io.ports import Disk
+from ottla.observe.trace import warn
+from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.segment_files import SegmentFiles
+
+
+class _Retired(NamedTuple):
+    due_ms: int
+    files: SegmentFiles
+    paths: list[str]
+
+
+class PartitionFiles:
+    def __init__(self, disk: Disk, path: str, listing: Iterable[str]) -> None:
+        self.disk = disk
+        self.path = path
+        self._segments: dict[int, SegmentFiles] = {}
+        self._retired: list[_Retired] = []
+        self._unsynced_snapshots: list[str] = []
+        self._unsynced_names = False
+        parsed = (parse_file(name) for name in listing)
+        self.snapshots = sorted(file.base_offset for file in parsed if file and file[1:] == (files.SNAPSHOT, ""))
+
+    # Segments.
+
+    def of(self, segment: Segment) -> SegmentFiles:
+        opened = self._segments.get(segment.base_offset)
+        if opened is None:
+            opened = self._segments[segment.base_offset] = SegmentFiles(self.disk, self.path, segment)
+        return opened
+
+    def create(self, segment: Segment) -> SegmentFiles:
+        created = self._segments[segment.base_offset] = SegmentFiles(self.disk, self.path, segment)
+        created.create()
+        self._unsynced_names = True
+        return created
+
+    def install(self, swapped: SegmentFiles) -> None:
+        """Take a cleaned segment, which has its final name now, into use."""
+        self._segments[swapped.segment.base_offset] = swapped
+
+    def remove(self, segments: Iterable[Segment]) -> None:
+        """Remove segments and their snapshots for good."""
+        for segment in segments:
+            opened = self.of(segment)
+            opened.close()
+            for kind in files.SEGMENT_KINDS:
+                self._remove(opened.path(kind))
+            del self._segments[segment.base_offset]
+            self._forget_snapshot(segment.base_offset)
+        self.sync_names()
+
+    def retire(self, segments: Iterable[Segment], due_ms: int, *, snapshots: bool = True) -> None:
+        """Take segments out of use; their bytes go when `due_ms` has come."""
+        for segment in segments:
+            opened = self.of(segment)
+            paths = [opened.path(kind) for kind in files.SEGMENT_KINDS]
+            if snapshots and segment.base_offset in self.snapshots:
+                self.snapshots.remove(segment.base_offset)
+                paths.append(self._snapshot_path(segment.base_offset))
+            present = [path for path in paths if self.disk.exists(path)]
+            for path in present:
+                self.disk.rename(path, path + files.DELETED)
+            del self._segments[segment.base_offset]
+            self._retired.append(_Retired(due_ms, opened, [path + files.DELETED for path in present]))
+        self.sync_names()
+
+    def purge(self, now_ms: int) -> None:
+        """Remove what was retired long enough ago."""
+        due = [retired for retired in self._retired if retired.due_ms <= now_ms]
+        self._retired = [retired for retired in self._retired if retired.due_ms > now_ms]
+        for retired in due:
+            retired.files.close()
+            for path in retired.paths:
+                self._remove(path)
+
+    # Snapshots and epochs.
+
+    def write_snapshot(self, producers: Producers) -> None:
+        """Keep the producer state as of its end offset; durable with the next sync."""
+        path = self._snapshot_path(producers.end_offset)
+        file = self.disk.open(path, create=True)
+        try:
+            data = encode_snapshot(list(producers.by_id.values()))
+            file.truncate(0)
+            file.write(0, [data])
+        finally:
+            file.close()
+        if producers.end_offset not in self.snapshots:
+            self.snapshots.append(producers.end_offset)
+            self.snapshots.sort()
+        self._unsynced_snapshots.append(path)
+        self._unsynced_names = True
+
+    def load_snapshot(self, name: str, at_most: int, start_offset: int) -> Producers:
+        """The newest state taken at or before `at_most`; an empty one at `start_offset` where there is none."""
+        for offset in reversed(self.snapshots):
+            if not start_offset <= offset <= at_most:
+                continue
+            try:
+                data = read_whole(self.disk, self._snapshot_path(offset)) or b""
+                return Producers.restore(name, offset, decode_snapshot(data))
+            except BadSnapshot as error:
+                warn("snapshot.unreadable", path=self._snapshot_path(offset), error=error)
+        return Producers(name, start_offset)
+
+    def drop_snapshots(self, goes: Callable[[int], bool]) -> None:
+        dropped = [offset for offset in self.snapshots if goes(offset)]
+        for offset in dropped:
+            self._forget_snapshot(offset)
+        if dropped:
+            self.sync_names()
+
+    def write_epochs(self, epochs: Iterable[EpochStart]) -> None:
+        write_whole(self.disk, f"{self.path}/{files.LEADER_EPOCHS}", encode_epochs(epochs))
+
+    def _forget_snapshot(self, offset: int) -> None:
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+            self._remove(self._snapshot_path(offset))
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.path}/{file_name(offset, files.SNAPSHOT)}"
+
+    # Durability.
+
+    def begin_sync(self) -> Callable[[], None]:
+        """What was written so far and is not durable yet; calling the result, in any thread, makes it so."""
+        pending, self._unsynced_snapshots = self._unsynced_snapshots, []
+        names, self._unsynced_names = self._unsynced_names, False
+
+        def sync() -> None:
+            for path in pending:
+                if self.disk.exists(path):
+                    file = self.disk.open(path)
+                    try:
+                        file.sync()
+                    finally:
+                        file.close()
+            if names:
+                self.disk.sync_directory(self.path)
+
+        return sync
+
+    def sync_names(self) -> None:
+        self._unsynced_names = False
+        self.disk.sync_directory(self.path)
+
+    def close(self) -> None:
+        for opened in self._segments.values():
+            opened.close()
+        for retired in self._retired:
+            retired.files.close()
+
+    def _remove(self, path: str) -> None:
+        if self.disk.exists(path):
+            self.disk.remove(path)

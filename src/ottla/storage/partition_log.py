@@ -1,0 +1,428 @@
+"""A partition's log on disk.
+
+The state machine is `core/log`; this carries out what it decides and tells it what was done. Methods do plain file I/O
+and belong to the event loop's thread, except where they say otherwise; fsync and cleaning are prepared here and run in
+a thread (`begin_flush`, `storage/cleaner.py`).
+
+Rule 1: first written, then applied: a batch changes the state only when all its bytes are in the file.
+Rule 2: an I/O error takes the whole directory offline, because a batch may be there in part.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
+
+from ottla import kernel
+from ottla.config import (
+    CLEANUP_POLICY,
+    FILE_DELETE_DELAY_MS,
+    PRODUCER_ID_EXPIRATION_MS,
+    SEGMENT_JITTER_MS,
+    SEGMENT_MS,
+    Config,
+)
+from ottla.core.log.files import directory_name
+from ottla.core.log.indexes import AbortedTxn, BadIndex, overlapping
+from ottla.core.log.producers import Origin
+from ottla.core.log.retention import expired_segments
+from ottla.core.log.rules import produce_rules
+from ottla.core.log.segment import RollReason, Segment
+from ottla.io.ports import Buffer, Clock, File, Random
+from ottla.kernel import BatchHeader, EndTxnMarker, TimestampType
+from ottla.observe.trace import trace, warn
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.partition_files import PartitionFiles
+from ottla.storage.recovery import aborted_in, marker_in, open_log, rebuild_producers
+from ottla.storage.segment_files import SegmentFiles, TimeFound
+from ottla.storage.tidying import tidy
+
+T = TypeVar("T")
+
+
+class Appended(NamedTuple):
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    """-1 unless the topic has LogAppendTime."""
+    duplicate: bool = False
+
+
+class Slice(NamedTuple):
+    """Whole or cut batches in a file, as they go to a consumer."""
+
+    file: File | None
+    position: int
+    length: int
+    first_offset: int
+    """Of the first batch, which may begin before the offset that was asked for."""
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.length) if self.file is not None else b""
+
+
+class Flush(NamedTuple):
+    """A sync under way: `run` may go to a thread, then `PartitionLog.end_flush` takes note."""
+
+    end_offset: int
+    run: Callable[[], None]
+
+
+class PartitionLog:
+    def __init__(
+        self, directory: LogDirectory, topic: str, partition: int, config: Config, clock: Clock, random: Random
+    ) -> None:
+        """Open the log in its directory, which is made where it is missing, and recover what needs it."""
+        self.directory = directory
+        self.key = (topic, partition)
+        self.name = directory_name(topic, partition)
+        self._clock = clock
+        self._random = random
+        self._running_max: list[int] | None = None
+        """Per closed segment the largest timestamp up to its end; None when it must be gathered anew."""
+        disk, path = directory.disk, f"{directory.path}/{self.name}"
+        with directory.guard("open"):
+            if not disk.exists(path):
+                disk.make_directory(path)
+                disk.sync_directory(directory.path)
+            listing = tidy(disk, path)
+            self.here = PartitionFiles(disk, path, listing)
+            self.log = open_log(self.here, self.name, config, clock, directory.left(self.key), listing)
+        self.reconfigure(config)
+        trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
+
+    def reconfigure(self, config: Config) -> None:
+        self.log.config = config
+        self._rules = produce_rules(config)
+        self._coordinator_rules = self._rules._replace(from_client=False)
+
+    # Appending.
+
+    def append(
+        self,
+        buffer: bytearray | memoryview,
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Check one batch, number it and write it. The buffer is changed in place.
+
+        A batch that this producer has sent before is not written again: the answer is the first one.
+        """
+        self.directory.check_online()
+        log, now_ms = self.log, self._clock.wall_ms()
+        rules = self._rules if origin is Origin.CLIENT else self._coordinator_rules
+        batch, header, *_ = kernel.check_produced(buffer, rules, now_ms)
+        header = header._replace(base_offset=log.end_offset, leader_epoch=leader_epoch)
+        marker = marker_in(header, batch)
+        if marker is not None:
+            log.producers.check_marker(header, marker, transaction_version)
+        elif header.producer_id >= 0:
+            duplicate = log.producers.check(header, origin, log.end_offset)
+            if duplicate is not None:
+                return Appended(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, duplicate=True)
+        kernel.stamp(batch, 0, header.base_offset, leader_epoch)
+        self._write(header, marker, batch, now_ms)
+        append_time = header.max_timestamp if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else -1
+        return Appended(header.base_offset, header.last_offset, append_time)
+
+    def append_replicated(self, buffer: Buffer) -> Appended | None:
+        """Write batches as their leader numbered them; a cut one at the end is left out."""
+        self.directory.check_online()
+        now_ms, view = self._clock.wall_ms(), memoryview(buffer)
+        scanned = kernel.scan(view)
+        if scanned.fault is not None:
+            raise kernel.CorruptBatch(f"{self.name}: byte {scanned.consumed} of what the leader sent: {scanned.fault}")
+        position = 0
+        for header in scanned.headers:
+            batch = view[position : position + header.size]
+            self._write(header, marker_in(header, batch), batch, now_ms)
+            position += header.size
+        if not scanned.headers:
+            return None
+        return Appended(scanned.headers[0].base_offset, scanned.headers[-1].last_offset, -1)
+
+    def _write(self, header: BatchHeader, marker: EndTxnMarker | None, batch: Buffer, now_ms: int) -> None:
+        log = self.log
+        reason = log.placement(header, now_ms)
+        try:
+            if reason is not None:
+                self._roll(header.base_offset, reason)
+            files = self.here.of(log.active)
+            files.append(batch)
+            effects = log.appended(header, marker)
+            if effects.entries is not None:
+                files.add_index_entries(effects.entries)
+            if effects.completed is not None and effects.completed.aborted:
+                files.add_aborted(effects.completed.as_aborted())
+            if effects.new_epoch:
+                self.here.write_epochs(log.epochs.entries)
+        except OSError as error:
+            raise self.directory.fail(error, "append") from error
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader epoch begins here; known after a crash even if nothing is ever written in it (KAFKA-7415)."""
+        if self.log.epochs.assign(epoch, self.log.end_offset):
+            with self.directory.guard("write leader epochs"):
+                self.here.write_epochs(self.log.epochs.entries)
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one; an empty one stays as it is."""
+        if self.log.active.size:
+            with self.directory.guard("roll"):
+                self._roll(self.log.end_offset, RollReason.ASKED)
+
+    def _roll(self, base_offset: int, reason: RollReason) -> None:
+        log = self.log
+        closed = log.active
+        if closed.size == 0:
+            # Nothing was ever written to it: the new one takes its place.
+            self.here.remove([log.segments.pop()])
+        else:
+            self.here.of(closed).finish_indexes()
+            if self._running_max is not None:
+                self._running_max.append(max([*self._running_max[-1:], closed.max_timestamp]))
+        jitter_ms = min(log.config[SEGMENT_JITTER_MS], log.config[SEGMENT_MS])
+        segment = Segment(base_offset, created_ms=self._clock.wall_ms())
+        segment.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
+        self.here.create(segment)
+        log.rolled(segment)
+        self.here.write_snapshot(log.producers)
+        trace("log.rolled", log=self.name, base_offset=base_offset, reason=reason)
+
+    # Making durable.
+
+    def begin_flush(self) -> Flush:
+        """Everything appended so far, ready to be synced."""
+        log = self.log
+        first = log.segment_at(log.recovery_point)
+        closed = [self.here.of(segment) for segment in log.segments[first:-1]]
+        active = self.here.of(log.active)
+        sync_rest = self.here.begin_sync()
+
+        def run() -> None:
+            for files in closed:
+                files.sync(indexes=True)
+            active.sync(indexes=False)
+            sync_rest()
+
+        return Flush(log.end_offset, run)
+
+    def end_flush(self, flush: Flush) -> None:
+        self.log.flushed(flush.end_offset)
+
+    def flush(self) -> None:
+        """Sync everything appended so far, in this thread."""
+        flush = self.begin_flush()
+        with self.directory.guard("flush"):
+            flush.run()
+        self.end_flush(flush)
+
+    def close(self) -> None:
+        """Leave everything on disk so that the next open has nothing to recover."""
+        log = self.log
+        with self.directory.guard("close"):
+            self.here.of(log.active).finish_indexes()
+            if log.producers.end_offset not in self.here.snapshots:
+                self.here.write_snapshot(log.producers)
+            flush = self.begin_flush()
+            flush.run()
+            self.here.of(log.active).sync(indexes=True)
+        self.end_flush(flush)
+        self.here.close()
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, upper_offset: int, *, whole_batch: bool = True) -> Slice:
+        """The batches from the one that holds `offset` on, up to `max_bytes`, none at or past `upper_offset`.
+
+        With `whole_batch` the first one comes whole even if it is larger, so that a reader always gets on.
+        """
+        log = self.log
+        log.check_readable(offset, upper_offset)
+        if offset == upper_offset:
+            return Slice(None, 0, 0, offset)
+        with self.directory.guard("read"):
+            for index in range(log.segment_at(offset), len(log.segments)):
+                segment = log.segments[index]
+                found = self._look_up(segment, lambda files: files.locate(offset))
+                if found is None:
+                    continue  # Compaction left nothing here at or after the offset.
+                available = self._end_position(index, upper_offset) - found.position
+                wanted = max(max_bytes, found.header.size) if whole_batch else max_bytes
+                length = max(min(wanted, available), 0)
+                return Slice(self.here.of(segment).log, found.position, length, found.header.base_offset)
+        return Slice(None, 0, 0, offset)
+
+    def _end_position(self, index: int, upper_offset: int) -> int:
+        """Where the batches below `upper_offset` end in a segment."""
+        segment = self.log.segments[index]
+        if upper_offset >= self.log.end_of(index):
+            return segment.size
+        found = self._look_up(segment, lambda files: files.locate(upper_offset))
+        return segment.size if found is None else found.position
+
+    def find_time(self, timestamp: int) -> TimeFound | None:
+        """The first record whose timestamp is at least `timestamp`."""
+        with self.directory.guard("look up by time"):
+            closed = self._closed_max_timestamps()
+            segments = self.log.segments
+            for index in range(bisect_left(closed, timestamp), len(segments)):
+                if self._max_timestamp(segments[index]) < timestamp:
+                    continue
+                found = self._look_up(
+                    segments[index], lambda files: files.find_time(timestamp, self.log.log_start_offset)
+                )
+                if found is not None:
+                    return found
+            return None
+
+    def find_max_timestamp(self) -> TimeFound | None:
+        """The first record that has the largest timestamp of all."""
+        with self.directory.guard("look up by time"):
+            largest = max(self._max_timestamp(segment) for segment in self.log.segments)
+        return self.find_time(largest) if largest >= 0 else None
+
+    def aborted_transactions(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
+        """Those that a reader of the offsets from `first_offset` to before `upper_offset` must leave out."""
+        found: list[AbortedTxn] = []
+        with self.directory.guard("read the transaction index"):
+            for index in range(self.log.segment_at(first_offset), len(self.log.segments)):
+                aborted = self._aborted(index)
+                found += overlapping(aborted, first_offset, upper_offset)
+                if any(txn.last_stable_offset >= upper_offset for txn in aborted):
+                    break
+        return found
+
+    def largest_timestamp(self, segment: Segment) -> int:
+        """Of its records; of its file where no record has one."""
+        timestamp = self._max_timestamp(segment)
+        return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
+
+    def _max_timestamp(self, segment: Segment) -> int:
+        if not segment.times_known:
+            self._look_up(segment, SegmentFiles.load_times)
+        return segment.max_timestamp
+
+    def _closed_max_timestamps(self) -> list[int]:
+        if self._running_max is None:
+            self._running_max = list(accumulate(map(self._max_timestamp, self.log.segments[:-1]), max))
+        return self._running_max
+
+    def _look_up(self, segment: Segment, look: Callable[[SegmentFiles], T]) -> T:
+        """Ask the indexes; when one turns out to lie, rebuild it from the log and ask again."""
+        files = self.here.of(segment)
+        try:
+            return look(files)
+        except BadIndex as error:
+            warn("index.rebuilt", log=self.name, base_offset=segment.base_offset, reason=error)
+            files.reindex(self.log.config)
+            if segment is not self.log.active:
+                files.finish_indexes()
+            return look(files)
+
+    def _aborted(self, index: int) -> list[AbortedTxn]:
+        """The transaction index of a segment, rebuilt from the log if that contradicts it."""
+        files = self.here.of(self.log.segments[index])
+        if not files.aborted_confirmed:
+            try:
+                for txn in files.aborted():
+                    self._confirm_aborted(index, txn)
+                files.aborted_confirmed = True
+            except BadIndex as error:
+                warn("txnindex.rebuilt", log=self.name, base_offset=files.segment.base_offset, reason=error)
+                files.set_aborted(aborted_in(self.here, self.name, self.log.segments[: index + 1]))
+        return files.aborted()
+
+    def _confirm_aborted(self, index: int, txn: AbortedTxn) -> None:
+        marker = self._look_up(self.log.segments[index], lambda files: files.locate(txn.last_offset))
+        if marker is None or not marker.header.is_control or marker.header.producer_id != txn.producer_id:
+            raise BadIndex(f"no marker of producer {txn.producer_id} at offset {txn.last_offset}")
+        if not txn.first_offset <= txn.last_stable_offset <= txn.last_offset + 1:
+            raise BadIndex(f"{txn} contradicts itself")
+        first_segment = self.log.segments[self.log.segment_at(txn.first_offset)]
+        if "compact" in self.log.config[CLEANUP_POLICY] or txn.first_offset < self.log.log_start_offset:
+            return  # The first batch may be gone.
+        first = self._look_up(first_segment, lambda files: files.locate(txn.first_offset))
+        header = first.header if first is not None else None
+        if header is None or (header.base_offset, header.producer_id) != (txn.first_offset, txn.producer_id):
+            raise BadIndex(f"no batch of producer {txn.producer_id} at offset {txn.first_offset}")
+
+    # Letting go.
+
+    def delete_records(self, offset: int) -> int:
+        """Records before `offset` are deleted; the new log start. Their segments go with the next `retain`."""
+        if self.log.advance_log_start(offset):
+            with self.directory.guard("delete records"):
+                self.here.write_epochs(self.log.epochs.entries)
+        return self.log.log_start_offset
+
+    def retain(self, now_ms: int) -> int:
+        """Let go of what retention says, and of the files whose time has come; how many segments went."""
+        removed = 0
+        with self.directory.guard("retention"):
+            while (expired := expired_segments(self.log, now_ms, self.largest_timestamp)) is not None:
+                self.drop_front(expired.segments, expired.reason, now_ms)
+                removed += expired.segments
+            self.here.purge(now_ms)
+            self.log.producers.expire(now_ms, self.log.config[PRODUCER_ID_EXPIRATION_MS])
+        return removed
+
+    def drop_front(self, count: int, reason: str, now_ms: int) -> None:
+        """Take the first `count` segments out of use; the active one is closed first if it is among them."""
+        log = self.log
+        if count == len(log.segments):
+            self._roll(log.end_offset, RollReason.ASKED)
+        new_start = max(log.log_start_offset, log.segments[count].base_offset)
+        log.advance_log_start(new_start)
+        # First the new start, then the files: a crash in between must not leave a hole in what counts as the log.
+        self.directory.keep_log_start(self.key, new_start)
+        self.here.write_epochs(log.epochs.entries)
+        dropped = log.segments[:count]
+        del log.segments[:count]
+        self._running_max = None
+        self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
+        trace(
+            "log.segments_expired",
+            log=self.name,
+            segments=[segment.base_offset for segment in dropped],
+            log_start_offset=new_start,
+            reason=reason,
+        )
+
+    def truncate(self, offset: int) -> None:
+        """Drop everything from `offset` on; a batch that holds it goes whole."""
+        log = self.log
+        if offset >= log.end_offset:
+            return
+        if offset <= log.log_start_offset:
+            self.restart(offset)
+            return
+        with self.directory.guard("truncate"):
+            keep = log.segment_at(offset)
+            first = self._look_up(log.segments[keep], lambda files: files.locate(offset))
+            end_offset = offset if first is None else min(offset, first.header.base_offset)
+            self.directory.lower_recovery_point(self.key, end_offset)
+            self.here.remove(log.segments[keep + 1 :])
+            del log.segments[keep + 1 :]
+            if first is not None:
+                self.here.of(log.active).truncate(first, log.config)
+            self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
+            log.truncated(end_offset, rebuild_producers(self.here, self.name, log.segments, end_offset))
+            self.here.write_epochs(log.epochs.entries)
+            self._running_max = None
+        trace("log.truncated", log=self.name, end_offset=end_offset)
+
+    def restart(self, offset: int) -> None:
+        """Drop everything and begin anew, empty, at `offset`."""
+        with self.directory.guard("restart"):
+            self.directory.lower_recovery_point(self.key, 0)
+            self.here.remove(self.log.segments)
+            self.here.drop_snapshots(lambda _: True)
+            self.directory.keep_log_start(self.key, offset)
+            self.log.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
+            self.here.create(self.log.active)
+            self.here.write_epochs([])
+            self._running_max = None
+        trace("log.restarted", log=self.name, offset=offset)

@@ -1,0 +1,292 @@
+"""Opening a log from its files: what was left whole is believed, what may be torn is read again.
+
+Rule 1: after a clean shutdown nothing is read but the end of the last segment and the newest snapshot.
+Rule 2: otherwise the segments from the recovery point on are read whole. The log ends before the first batch that is
+        torn, has the wrong CRC, or does not follow the one before it; what comes after that is dropped, indexes and
+        producer state are made anew.
+Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
+        repaired by cutting off what was acknowledged: the log is refused and a person decides.
+Rule 4: between segments without compaction there is no gap. One above the recovery point means that the end of the
+        earlier segment was lost, even where it ends with a whole batch.
+Rule 5: recovering again changes nothing.
+"""
+
+from bisect import bisect_right
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ottla.config import CLEANUP_POLICY, PRODUCER_ID_EXPIRATION_MS, Config
+from ottla.core.log import files
+from ottla.core.log.checkpoints import BadCheckpoint, decode_epochs
+from ottla.core.log.epochs import LeaderEpochs
+from ottla.core.log.files import file_name, parse_file
+from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY, AbortedTxn, BadIndex
+from ottla.core.log.log import Log
+from ottla.core.log.producers import Producers
+from ottla.core.log.segment import Segment
+from ottla.io.ports import Buffer, Clock
+from ottla.kernel import BatchHeader, CorruptBatch, EndTxnMarker, crc_ok, read_end_txn_marker
+from ottla.observe.trace import warn
+from ottla.storage.atomic import read_whole
+from ottla.storage.batches import BatchAt, BatchWalk, Damage
+from ottla.storage.partition_files import PartitionFiles
+from ottla.storage.segment_files import SegmentFiles
+from ottla.wire.errors import Error, Refused
+
+
+class LogDamaged(Refused):
+    """Bytes that had been synced are wrong now."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Error.KAFKA_STORAGE_ERROR, text)
+
+
+class Left(NamedTuple):
+    """How a log was left, as far as the directory knows."""
+
+    clean: bool = False
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+
+
+def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]) -> Log:
+    """The log as its files tell it; they are brought in order on the way."""
+    segments = _segments(here, listing, clock.wall_ms())
+    if not segments:
+        segments = [Segment(left.log_start_offset, created_ms=clock.wall_ms())]
+        here.create(segments[0])
+    for segment in segments:
+        if _lacks_index(listing, segment):
+            _mend(here.of(segment), config, "its size fits no index")
+    epochs = _read_epochs(here, segments)
+    if left.clean:
+        producers, end_offset = _load(here, name, config, segments)
+    else:
+        producers, end_offset = _Recovery(here, name, config, left.recovery_point, epochs).run(segments)
+    log = Log(name, config, segments, end_offset=end_offset)
+    log.producers, log.epochs = producers, epochs
+    _settle(here, log, left, clock.wall_ms())
+    return log
+
+
+def marker_in(header: BatchHeader, data: Buffer) -> EndTxnMarker | None:
+    """What the end-of-transaction marker in a batch says; None for data, and for a marker that was cleaned away."""
+    if not (header.is_control and header.has_producer and header.count):
+        return None
+    return read_end_txn_marker(data)
+
+
+def rebuild_producers(here: PartitionFiles, name: str, segments: list[Segment], end_offset: int) -> Producers:
+    """The producer state at `end_offset`: from the newest snapshot before it and the batches that follow."""
+    producers = here.load_snapshot(name, end_offset, segments[0].base_offset)
+    for segment, following in zip_longest(segments, segments[1:]):
+        if (
+            following is not None and following.base_offset <= producers.end_offset
+        ) or segment.base_offset >= end_offset:
+            continue
+        for batch in BatchWalk(here.of(segment).log, segment.size):
+            if producers.end_offset <= batch.header.base_offset < end_offset:
+                producers.replay(batch.header, marker_in(batch.header, batch.data))
+    producers.end_offset = end_offset
+    return producers
+
+
+def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list[AbortedTxn]:
+    """The transaction index that the last of these segments should have."""
+    last = segments[-1]
+    producers = rebuild_producers(here, name, segments, last.base_offset)
+    ended = (
+        producers.replay(batch.header, marker_in(batch.header, batch.data))
+        for batch in BatchWalk(here.of(last).log, last.size)
+    )
+    return [completed.as_aborted() for completed in ended if completed is not None and completed.aborted]
+
+
+def _segments(here: PartitionFiles, listing: dict[str, int], now_ms: int) -> list[Segment]:
+    """The segments by the names and sizes of their files, nothing read yet; index files without a log go."""
+    segments = []
+    for name, size in listing.items():
+        parsed = parse_file(name)
+        if parsed is None or parsed.suffix or parsed.kind == files.SNAPSHOT:
+            continue
+        base_offset = parsed.base_offset
+        if parsed.kind == files.LOG:
+            offset_entries = listing.get(file_name(base_offset, files.OFFSET_INDEX), 0) // OFFSET_ENTRY.size
+            time_entries = listing.get(file_name(base_offset, files.TIME_INDEX), 0) // TIME_ENTRY.size
+            segment = Segment(base_offset, now_ms, size, offset_entries=offset_entries, time_entries=time_entries)
+            segment.times_known = False
+            segments.append(segment)
+        elif file_name(base_offset, files.LOG) not in listing:
+            here.disk.remove(f"{here.path}/{name}")
+    return segments
+
+
+def _lacks_index(listing: dict[str, int], segment: Segment) -> bool:
+    """Whether an index is missing or ends within an entry."""
+    sizes = ((files.OFFSET_INDEX, OFFSET_ENTRY.size), (files.TIME_INDEX, TIME_ENTRY.size))
+    return segment.size > 0 and any(
+        listing.get(file_name(segment.base_offset, kind), 1) % entry_size for kind, entry_size in sizes
+    )
+
+
+def _mend(opened: SegmentFiles, config: Config, reason: object) -> None:
+    warn("index.rebuilt", path=opened.log.path, reason=reason)
+    try:
+        opened.reindex(config)
+    except CorruptBatch as error:
+        raise LogDamaged(error.text) from error
+
+
+def _read_epochs(here: PartitionFiles, segments: list[Segment]) -> LeaderEpochs:
+    path = f"{here.path}/{files.LEADER_EPOCHS}"
+    data = read_whole(here.disk, path)
+    try:
+        return LeaderEpochs(decode_epochs(data) if data is not None else [])
+    except BadCheckpoint as error:
+        warn("epochs.rebuilt", path=path, reason=error)
+    epochs = LeaderEpochs()
+    for segment in segments:
+        for batch in BatchWalk(here.of(segment).log, segment.size):
+            if batch.header.leader_epoch > epochs.latest:
+                epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+    return epochs
+
+
+def _load(here: PartitionFiles, name: str, config: Config, segments: list[Segment]) -> tuple[Producers, int]:
+    """Producer state and end of a log that was closed cleanly."""
+    last = here.of(segments[-1])
+    try:
+        try:
+            end_offset = last.next_offset()
+        except BadIndex as error:
+            _mend(last, config, error)
+            end_offset = last.next_offset()
+        return rebuild_producers(here, name, segments, end_offset), end_offset
+    except CorruptBatch as error:
+        raise LogDamaged(error.text) from error
+
+
+def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
+    """Bring what is kept beside the batches in line with where the log really begins and ends."""
+    if left.log_start_offset > log.end_offset:
+        warn("log.restarted", log=log.name, end_offset=log.end_offset, log_start_offset=left.log_start_offset)
+        here.remove(log.segments)
+        log.restarted(Segment(left.log_start_offset, created_ms=now_ms))
+        here.create(log.active)
+        here.sync_names()
+    log.log_start_offset = max(left.log_start_offset, log.segments[0].base_offset)
+    log.recovery_point = log.end_offset if left.clean else min(left.recovery_point, log.end_offset)
+    log.high_watermark = log.log_start_offset
+    log.advance_high_watermark(left.high_watermark)
+    before = list(log.epochs.entries)
+    log.epochs.truncate_end(log.end_offset)
+    log.epochs.truncate_start(log.log_start_offset)
+    if log.epochs.entries != before:
+        here.write_epochs(log.epochs.entries)
+    newest = max((offset for offset in here.snapshots if offset <= log.end_offset), default=None)
+    in_use = {segment.base_offset for segment in log.segments} | {newest}
+    here.drop_snapshots(lambda offset: offset > log.end_offset or offset not in in_use)
+    log.producers.expire(now_ms, log.config[PRODUCER_ID_EXPIRATION_MS])
+    active = here.of(log.active)
+    try:
+        active.load_times()
+    except BadIndex as error:
+        _mend(active, log.config, error)
+    active.load_first_timestamp()
+
+
+class _Recovery:
+    """Reads again what may be torn, from the segment of the recovery point on."""
+
+    def __init__(
+        self, here: PartitionFiles, name: str, config: Config, recovery_point: int, epochs: LeaderEpochs
+    ) -> None:
+        self._here = here
+        self._name = name
+        self._config = config
+        self._recovery_point = recovery_point
+        self._epochs = epochs
+        self._gaps_are_legal = "compact" in config[CLEANUP_POLICY]
+
+    def run(self, segments: list[Segment]) -> tuple[Producers, int]:
+        """Producer state and end of the log; segments that do not count are taken out of the list."""
+        first = max(0, bisect_right(segments, self._recovery_point, key=lambda one: one.base_offset) - 1)
+        end_offset = segments[first].base_offset
+        try:
+            producers = rebuild_producers(self._here, self._name, segments[: first + 1], end_offset)
+            for index in range(first, len(segments)):
+                if not self._follows(segments[index], end_offset, is_first=index == first):
+                    self._drop(segments, index, f"segment {segments[index].base_offset} does not follow {end_offset}")
+                    break
+                end_offset, damage = self._read(segments[index], end_offset, producers)
+                if damage is not None:
+                    self._drop(segments, index + 1, damage.reason)
+                    break
+                if index + 1 < len(segments):
+                    self._here.of(segments[index]).finish_indexes()
+        except CorruptBatch as error:
+            raise LogDamaged(error.text) from error
+        producers.end_offset = end_offset
+        return producers, end_offset
+
+    def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
+        if is_first or segment.base_offset == end_offset:
+            return True
+        return segment.base_offset > end_offset and (self._gaps_are_legal or end_offset < self._recovery_point)
+
+    def _read(self, segment: Segment, expected: int, producers: Producers) -> tuple[int, Damage | None]:
+        """Check a segment and make its indexes anew; the offset after it, and where it had to be cut."""
+        opened = self._here.of(segment)
+        opened.clear_indexes()
+        counted = Segment(segment.base_offset)
+        aborted: list[AbortedTxn] = []
+        walk = BatchWalk(opened.log, segment.size)
+        damage = None
+        for batch in walk:
+            header = batch.header
+            if reason := self._fault(batch, expected, segment.base_offset):
+                damage = Damage(batch.position, reason)
+                break
+            if (entries := counted.appended(header, self._config)) is not None:
+                opened.add_index_entries(entries)
+            if header.leader_epoch > self._epochs.latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+            completed = producers.replay(header, marker_in(header, batch.data))
+            if completed is not None and completed.aborted:
+                aborted.append(completed.as_aborted())
+            expected = header.next_offset
+        damage = damage or walk.damage
+        if damage is not None:
+            self._cut(opened, damage, expected)
+        segment.adopt(counted)
+        opened.set_aborted(aborted)
+        return expected, damage
+
+    def _fault(self, batch: BatchAt, expected: int, base_offset: int) -> str | None:
+        header = batch.header
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            return f"offsets {header.base_offset} to {header.last_offset} do not follow {expected}"
+        if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
+            return f"offset {header.last_offset} is too far from the segment's base"
+        if header.last_offset >= self._recovery_point and not crc_ok(batch.data, 0, header.size):
+            return "wrong CRC"
+        return None
+
+    def _cut(self, opened: SegmentFiles, damage: Damage, end_offset: int) -> None:
+        if end_offset < self._recovery_point:
+            raise LogDamaged(
+                f"{opened.log.path} is damaged at position {damage.position} ({damage.reason}), although everything up "
+                f"to offset {self._recovery_point} had been synced. Restore the file, or remove the partition's "
+                f"directory to start from another replica; `ottla log verify` shows what can still be read"
+            )
+        dropped = opened.segment.size - damage.position
+        warn("log.cut", path=opened.log.path, end_offset=end_offset, bytes=dropped, reason=damage.reason)
+        opened.log.truncate(damage.position)
+
+    def _drop(self, segments: list[Segment], index: int, reason: str) -> None:
+        dropped = segments[index:]
+        del segments[index:]
+        if dropped:
+            warn("log.segments_dropped", log=self._name, segments=[one.base_offset for one in dropped], reason=reason)
+            self._here.remove(dropped)
