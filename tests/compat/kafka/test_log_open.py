@@ -1,0 +1,148 @@
+"""Ottla opens directories that real Kafka wrote, stopped cleanly or killed, and says the same of them as Kafka."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from peers import scenario
+from peers.client import Found
+from peers.dump import dump, readable_files
+from peers.ours import DataDirectory, data_directory, served, served_committed
+from peers.written import Truth, Written
+
+from ottla.core.log import checkpoints, files
+from ottla.core.log.snapshots import decode_snapshot
+from ottla.observe.trace import names, recording
+from ottla.storage.partition_log import PartitionLog
+
+NAMES = [f"{topic}-{partition}" for topic, partition in scenario.NAMES]
+INDEXES_AND_LOGS = {".log", ".index", ".timeindex", ".txnindex"}
+CUT_AT_RECOVERY = ["rotten-0", "torn-0"]
+
+
+@pytest.fixture(scope="module", params=["clean", "killed"])
+def opened(
+    request: pytest.FixtureRequest, kafka_written: Written, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DataDirectory]:
+    source: Path = getattr(kafka_written, request.param)
+    directory = tmp_path_factory.mktemp("opened") / request.param
+    shutil.copytree(source, directory)
+    with data_directory(directory) as data:
+        data.open_all()
+        yield data
+
+
+@pytest.fixture(params=NAMES)
+def log(request: pytest.FixtureRequest, opened: DataDirectory) -> PartitionLog:
+    return opened.logs[request.param]
+
+
+@pytest.fixture
+def truth(log: PartitionLog, kafka_written: Written) -> Truth:
+    return kafka_written.truth[log.name]
+
+
+def test_same_offsets(log: PartitionLog, truth: Truth) -> None:
+    state = log.log
+    assert (state.log_start_offset, state.end_offset) == (truth.log_start, truth.log_end)
+    assert state.last_stable_offset == truth.last_stable
+
+
+def test_same_records(log: PartitionLog, truth: Truth) -> None:
+    assert served(log) == truth.records
+
+
+def test_same_committed_records(log: PartitionLog, truth: Truth) -> None:
+    assert served_committed(log) == truth.committed
+
+
+def test_same_look_ups_by_time(log: PartitionLog, truth: Truth) -> None:
+    answers = {}
+    for timestamp in truth.by_time:
+        found = log.find_time(timestamp)
+        answers[timestamp] = Found(-1, -1) if found is None else Found(found.offset, found.timestamp)
+    assert answers == truth.by_time
+
+
+def test_same_newest_record(log: PartitionLog, truth: Truth) -> None:
+    found = log.find_max_timestamp()
+    assert (Found(-1, -1) if found is None else Found(found.offset, found.timestamp)) == truth.newest
+
+
+def test_same_producers(log: PartitionLog, kafka_written: Written) -> None:
+    """Rebuilt from snapshots and log, against the snapshot that Kafka wrote last."""
+    snapshots = sorted((kafka_written.clean / log.name).glob("*.snapshot"))
+    expected = decode_snapshot(snapshots[-1].read_bytes()) if snapshots else []
+    ours = log.log.producers.by_id
+    assert {producer.producer_id for producer in expected} == set(ours)
+    for theirs in expected:
+        mine = ours[theirs.producer_id]
+        assert (mine.epoch, mine.coordinator_epoch) == (theirs.epoch, theirs.coordinator_epoch)
+        assert (mine.last_timestamp, mine.txn_first_offset) == (theirs.last_timestamp, theirs.txn_first_offset)
+        assert (mine.last_sequence, mine.last_data_offset) == (theirs.last_sequence, theirs.last_data_offset)
+
+
+def test_same_aborted_transactions(opened: DataDirectory, kafka_jars: Path, kafka_written: Written) -> None:
+    """Against the transaction indexes as Kafka's own tool reads them."""
+    log = opened.logs["transactions-0"]
+    indexes = [path for path in readable_files(kafka_written.clean / log.name) if path.suffix == ".txnindex"]
+    theirs = [
+        (int(line["producerId"]), int(line["firstOffset"]), int(line["lastOffset"]), int(line["lastStableOffset"]))
+        for path, dumped in sorted(dump(kafka_jars, indexes).items())
+        for line in dumped.lines
+    ]
+    assert len(theirs) > 3
+    assert [tuple(txn) for txn in log.aborted_transactions(0, log.log.end_offset)] == theirs
+
+
+def test_same_leader_epochs(log: PartitionLog, kafka_written: Written) -> None:
+    """Kafka began an epoch at the end of the log when it was started again after the kill."""
+    checkpoint = (kafka_written.clean / log.name / files.LEADER_EPOCHS).read_bytes()
+    expected = checkpoints.decode_epochs(checkpoint)
+    end_offset = log.log.end_offset
+    assert [entry for entry in log.log.epochs.entries if entry.start_offset < end_offset] == [
+        entry for entry in expected if entry.start_offset < end_offset
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recovery_leaves_the_files_that_kafkas_does(kafka_written: Written, tmp_path: Path, name: str) -> None:
+    """Killed, then recovered and closed: by Kafka in one directory, by Ottla in the other, byte for byte the same."""
+    topic, _, partition = name.rpartition("-")
+    directory = tmp_path / "data"
+    shutil.copytree(kafka_written.killed, directory, ignore=_all_partitions_but(name))
+    with recording() as events, data_directory(directory) as data:
+        data.open(topic, int(partition))
+    theirs, ours = kafka_written.clean / name, directory / name
+    assert _contents(ours) == _contents(theirs)
+    assert ("log.cut" in names(events)) == (name in CUT_AT_RECOVERY)
+
+
+def test_clean_directory_is_left_as_it_was(kafka_written: Written, tmp_path: Path) -> None:
+    """Opening and closing a log that needs nothing changes no byte of it."""
+    directory = tmp_path / "data"
+    shutil.copytree(kafka_written.clean, directory)
+    with recording() as events, data_directory(directory) as data:
+        data.open_all()
+    assert [event for event in events if event.warning] == []
+    for name in NAMES:
+        assert _contents(directory / name) == _contents(kafka_written.clean / name)
+
+
+def _all_partitions_but(name: str):
+    def ignored(directory: str, entries: list[str]) -> list[str]:
+        return [entry for entry in entries if entry != name and (Path(directory) / entry).is_dir()]
+
+    return ignored
+
+
+def _contents(directory: Path) -> dict[str, object]:
+    """Files by name. A snapshot as a set of producers: Kafka writes them in the order of a hash table."""
+    found: dict[str, object] = {}
+    for path in directory.iterdir():
+        if path.suffix in INDEXES_AND_LOGS:
+            found[path.name] = path.read_bytes()
+        elif path.suffix == ".snapshot":
+            found[path.name] = sorted(map(repr, decode_snapshot(path.read_bytes())))
+    return found
