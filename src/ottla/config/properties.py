@@ -16,7 +16,7 @@ _NAME = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTAL
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class BadProperties(ValueError):  # noqa: N818 - it names what was met
+class BadProperties(ValueError):
     """A .properties file that Java would not read either."""
 
 

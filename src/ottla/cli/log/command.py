@@ -1,5 +1,6 @@
 """`ottla log dump` and `ottla log verify`."""
 
+import os
 import sys
 
 from ottla.cli import FINDINGS
@@ -16,7 +17,7 @@ __all__ = ["Wanted", "dump", "verify"]
 
 def dump(path: str, wanted: Wanted, *, as_json: bool) -> int:
     disk = LocalDisk()
-    target = located(disk, path)
+    target = located(disk, os.path.abspath(path))
     with readable():
         items = dumping.dump(disk, target, wanted)
         if as_json:
@@ -24,12 +25,12 @@ def dump(path: str, wanted: Wanted, *, as_json: bool) -> int:
 
         from ottla.cli.log.tables import TableWriter
 
-        return FINDINGS if TableWriter().write(items) else 0
+        return FINDINGS if TableWriter(records=wanted.records).write(items) else 0
 
 
 def verify(path: str, *, as_json: bool) -> int:
     disk = LocalDisk()
-    target = located(disk, path)
+    target = located(disk, os.path.abspath(path))
     tally = Tally()
     with readable():
         findings = verifying.verify(disk, target, tally)

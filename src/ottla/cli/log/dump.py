@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from ottla import kernel
 from ottla.cli.errors import UserError
+from ottla.cli.log.internal_topics import decoded
 from ottla.cli.log.items import Item
 from ottla.cli.log.paths import Kind, LogFile, Partition
 from ottla.core.log import checkpoints, files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, BadIndex, decode_aborted
 from ottla.core.log.snapshots import BadSnapshot, decode_snapshot
 from ottla.io.ports import Disk, File
-from ottla.kernel import CorruptBatch
+from ottla.kernel import BatchHeader, CorruptBatch, Record
 from ottla.storage.batches import BatchAt, BatchWalk
 
 _CHUNK_ENTRIES = 8192
@@ -88,9 +89,9 @@ def _limited(items: Iterator[Item], wanted: Wanted) -> Iterator[Item]:
     counted = "record" if wanted.records else "batch"
     left = wanted.limit
     for item in items:
+        if left == 0 and item.kind in ("batch", "record"):
+            return
         if left is not None and item.kind == counted:
-            if left == 0:
-                return
             left -= 1
         yield item
 
@@ -123,9 +124,14 @@ def _dump_batch(file: LogFile, batch: BatchAt, wanted: Wanted) -> Iterator[Item]
         if wanted.records:
             for record in kernel.read_records(batch.data, header):
                 if wanted.touches(record.offset, record.offset):
-                    yield Item("record", file.name, record._asdict())
+                    yield Item("record", file.name, _record_fields(file, header, record))
     except CorruptBatch as error:
         yield Item("damage", file.name, {"position": batch.position, "reason": error.text})
+
+
+def _record_fields(file: LogFile, header: BatchHeader, record: Record) -> dict[str, object]:
+    said = None if header.is_control else decoded(file.topic, record)
+    return {**record._asdict(), **({"decoded": said} if said else {})}
 
 
 def _batch_fields(batch: BatchAt) -> dict[str, object]:

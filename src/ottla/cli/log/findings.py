@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 CUT = (
-    "If this is the last segment and the broker was not stopped cleanly, its next start cuts the log here. "
-    "Otherwise bytes changed on the disk: let the partition be copied anew from another replica."
+    "If the broker did not stop cleanly, its next start cuts the log here, and other replicas give back what is "
+    "missing. Otherwise bytes changed on the disk: let the partition be copied anew from another replica."
 )
 REBUILD = "Remove the file while the broker is stopped; it is rebuilt from the log at the next start."
-FROM_REPLICA = "Let the partition be copied anew from another replica."
+FROM_REPLICA = "Bytes changed on the disk. Let the partition be copied anew from another replica."
 
 
 class Finding(NamedTuple):

@@ -140,12 +140,12 @@ class TxnIndexCheck:
             yield self._wrong(entry, f"but no marker is at offset {entry.last_offset}")
 
     def _missing(self, completed: CompletedTxn) -> Finding:
-        return Finding(
-            self._file,
-            f"producer {completed.producer_id} aborted offsets {completed.first_offset} to {completed.last_offset}, and "
-            f"no entry says so: readers of committed records would see them",
-            REBUILD,
+        offsets = f"{completed.first_offset} to {completed.last_offset}"
+        what = (
+            f"producer {completed.producer_id} aborted offsets {offsets}, and no entry says so: readers of committed "
+            f"records would see them"
         )
+        return Finding(self._file, what, REBUILD)
 
     def _wrong(self, entry: AbortedTxn, why: str) -> Finding:
         what = (

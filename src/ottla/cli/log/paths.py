@@ -40,7 +40,7 @@ _NAMED = {
     files.HIGH_WATERMARKS: Kind.OFFSETS,
     files.LOG_STARTS: Kind.OFFSETS,
     files.CLEANER_OFFSETS: Kind.OFFSETS,
-    "bootstrap.checkpoint": Kind.LOG,
+    "bootstrap.checkpoint": Kind.LOG,  # What a new cluster starts from, in the format of __cluster_metadata.
 }
 # Made by Kafka beside the segments; they hold nothing of the log.
 OTHER_FILES = {"quorum-state", "topic.metadata", files.LOCK, files.CLEAN_SHUTDOWN}
@@ -56,6 +56,12 @@ class LogFile(NamedTuple):
     @property
     def name(self) -> str:
         return self.path.rpartition("/")[2]
+
+    @property
+    def topic(self) -> str:
+        """By the directory it stands in; empty where that is no partition's."""
+        place = files.parse_directory(self.path.rpartition("/")[0].rpartition("/")[2])
+        return place.topic if place else ""
 
 
 def recognised(path: str) -> LogFile | None:

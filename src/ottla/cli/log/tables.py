@@ -7,7 +7,7 @@ page needs, its head once.
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -59,7 +59,36 @@ def shown_bytes(data: bytes | None) -> str:
     return f"0x{data[:HEX_MAX].hex()}{more}"
 
 
-def _batch_notes(batch: Fields) -> str:
+def shown_decoded(said: Fields) -> str:
+    """A record of an internal topic: its name and key, then what it says, without what is empty."""
+    key, value = said["key"] or {}, said["value"]
+    parts = [(key or value)["record"], *_shown_fields(key)]
+    if key:
+        parts.append("=" if value else "= deleted")
+    return " ".join([*parts, *_shown_fields(value or {})])
+
+
+def _shown_fields(fields: Fields) -> list[str]:
+    shown = ((name, value) for name, value in fields.items() if name != "record" and value not in (None, []))
+    return [f"{name}={_shown_part(value)}" for name, value in shown]
+
+
+def _shown_part(value: Any) -> str:
+    if isinstance(value, bytes):
+        return shown_bytes(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown_part, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}={_shown_part(one)}' for name, one in value.items())}}}"
+    return str(value)
+
+
+def _value_and_headers(record: Fields) -> str:
+    headers = [f"header {name}={shown_bytes(value)}" for name, value in record["headers"]]
+    return "\n".join([shown_bytes(record["value"]), *headers])
+
+
+def _batch_notes(batch: Fields, *, wide: bool) -> str:
     notes = []
     if not batch["crc_valid"]:
         notes.append("WRONG CRC")
@@ -68,10 +97,10 @@ def _batch_notes(batch: Fields) -> str:
     if batch["codec"] != "none":
         notes.append(batch["codec"])
     if batch["transactional"] and not batch["control"]:
-        notes.append("transactional")
+        notes.append("transactional" if wide else "txn")
     if batch["producer_id"] >= 0:
         sequence = f" seq {batch['base_sequence']}-{batch['last_sequence']}" if batch["base_sequence"] >= 0 else ""
-        notes.append(f"producer {batch['producer_id']}:{batch['producer_epoch']}{sequence}")
+        notes.append(f"{'producer' if wide else 'pid'} {batch['producer_id']}:{batch['producer_epoch']}{sequence}")
     if batch["timestamp_type"] == "LogAppendTime":
         notes.append("LogAppendTime")
     if batch["delete_horizon"] is not None:
@@ -107,14 +136,18 @@ def _columns(kind: str, *, wide: bool) -> list[Column]:
             _plain("records", "Records"),
             _plain("leader_epoch", "Epoch"),
             time("max_timestamp", "Latest time"),
-            Column("Notes", _batch_notes, "left"),
+            Column("Notes", lambda batch: _batch_notes(batch, wide=wide), "left"),
         ],
         "record": [
             _plain("offset", "Offset"),
             time("timestamp", "Time"),
             Column("Key", lambda record: shown_bytes(record["key"]), "left"),
-            Column("Value", lambda record: shown_bytes(record["value"]), "left"),
-            Column("Headers", lambda record: "\n".join(f"{k}={shown_bytes(v)}" for k, v in record["headers"]), "left"),
+            Column("Value, headers", _value_and_headers, "left"),
+        ],
+        "internal record": [
+            _plain("offset", "Offset"),
+            time("timestamp", "Time"),
+            Column("Record", lambda record: shown_decoded(record["decoded"]), "left"),
         ],
         "offset entry": [_plain("offset", "Offset"), _plain("position", "Position")],
         "time entry": [time("timestamp", "Time"), _plain("offset", "Offset")],
@@ -141,7 +174,8 @@ def _columns(kind: str, *, wide: bool) -> list[Column]:
 TITLES = {
     "segment": "Segments (sizes in bytes)",
     "batch": "Batches",
-    "record": "Records",
+    "record": "",
+    "internal record": "",
     "offset entry": "Offset index",
     "time entry": "Time index",
     "aborted transaction": "Aborted transactions",
@@ -149,26 +183,26 @@ TITLES = {
     "leader epoch": "Leader epochs",
     "checkpoint": "Offsets",
 }
-# A segment is a row of its directory's table, not a file with a table of its own.
-TITLED_BY_FILE = set(TITLES) - {"segment"}
+# Columns that may break over lines, and their share of the room that the others leave.
+BULKY = {"Notes": None, "Key": 1, "Value, headers": 3, "Record": 1}
 
 
 class TableWriter:
-    def __init__(self, console: Console | None = None) -> None:
+    """With `records`, a batch is a line above its records; without, a row of its segment's table."""
+
+    def __init__(self, *, records: bool, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
         self._wide = self._console.width >= WIDE
+        self._records = records
 
     def write(self, items: Iterable[Item]) -> int:
         """Print everything; the number of damages met."""
         damages = 0
-        shown: tuple[str, str] | None = None
-        for (kind, file), group in groupby(
-            items, lambda item: (item.kind, item.file if item.kind in TITLED_BY_FILE else "")
-        ):
-            if kind in TITLES:
-                again = shown == (kind, file)
-                self._table(kind, file, (item.fields for item in group), titled=not again)
-                shown = (kind, file)
+        headed = ""
+        for (kind, file), group in groupby(items, _table_of):
+            if kind in TITLES and not (self._records and kind == "batch"):
+                self._table(kind, file, (item.fields for item in group), headed=bool(TITLES[kind]) or kind != headed)
+                headed = kind
                 continue
             for item in group:
                 damages += kind == "damage"
@@ -176,39 +210,54 @@ class TableWriter:
         return damages
 
     def _line(self, item: Item) -> None:
+        fields = item.fields
         if item.kind == "damage":
-            at = f" at position {item.fields['position']}" if item.fields["position"] is not None else ""
-            self._console.print(Text(f"\n{item.file}{at}: {item.fields['reason']}", style="bold red"))
-            return
-        parts = [f"{name.replace('_', ' ')} {value}" for name, value in item.fields.items() if value is not None]
-        self._console.print(Text.assemble((item.file, "bold"), "  ", ", ".join(parts)))
+            at = f" at position {fields['position']}" if fields["position"] is not None else ""
+            self._console.print(Text(f"\n{item.file}{at}: {fields['reason']}", style="bold red"))
+        elif item.kind == "batch":
+            where = f"{fields['base_offset']}-{fields['last_offset']} at {item.file}:{fields['position']}"
+            notes = _batch_notes(fields, wide=self._wide)
+            parts = [
+                where,
+                f"{fields['bytes']:,} bytes",
+                f"epoch {fields['leader_epoch']}",
+                *([notes] if notes else []),
+            ]
+            self._console.print(Text.assemble("\n", ("Batch", "bold"), "  ", ", ".join(parts)))
+        else:
+            parts = [f"{name.replace('_', ' ')} {value}" for name, value in fields.items() if value is not None]
+            self._console.print(Text.assemble((item.file, "bold"), "  ", ", ".join(parts)))
 
-    def _table(self, kind: str, file: str, rows: Iterator[Fields], *, titled: bool) -> None:
+    def _table(self, kind: str, file: str, rows: Iterator[Fields], *, headed: bool) -> None:
         columns = _columns(kind, wide=self._wide)
-        if kind == "record":
-            # With records, each batch is a heading of its own: its table would be one line long.
-            titled = True
-        if titled:
+        if TITLES[kind]:
             self._console.print(Text.assemble("\n", (TITLES[kind], "bold"), f"  {file}" if file else ""))
         widths: list[int] | None = None
         while page := [[column.show(fields) for column in columns] for fields in islice(rows, PAGE)]:
-            table = Table(
-                box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=widths is None, header_style="dim"
-            )
+            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+            table.show_header = headed and widths is None
             if widths is None:
                 widths = [max(len(row[number]) for row in page) for number in range(len(columns))]
             for column, width in zip(columns, widths, strict=True):
-                bulky = column.title in ("Notes", "Key", "Value", "Headers")
                 table.add_column(
                     column.title,
                     justify=column.justify,
-                    no_wrap=not bulky,
+                    no_wrap=column.title not in BULKY,
                     overflow="fold",
-                    min_width=None if bulky else max(width, len(column.title)),
+                    min_width=None if column.title in BULKY else max(width, len(column.title)),
+                    ratio=BULKY.get(column.title),
                 )
+            table.expand = not TITLES[kind]
             for row in page:
                 table.add_row(*(Text(cell) for cell in row))
             self._console.print(table)
+
+
+def _table_of(item: Item) -> tuple[str, str]:
+    if "decoded" in item.fields:
+        return "internal record", item.file
+    # A segment is a row of its directory's table, not a file with a table of its own.
+    return item.kind, "" if item.kind == "segment" else item.file
 
 
 def write_findings(name: str, findings: Iterable[Finding], tally: Tally, console: Console | None = None) -> int:
@@ -219,13 +268,25 @@ def write_findings(name: str, findings: Iterable[Finding], tally: Tally, console
         problems += finding.problem
         word, style = ("problem", "bold red") if finding.problem else ("note", "yellow")
         at = f" at position {finding.position}" if finding.position is not None else ""
-        console.print(Text.assemble((word, style), f"  {finding.file}{at}: {finding.what}"), soft_wrap=False)
-        console.print(Text(f"         {finding.advice}", style="dim"))
-    looked_at = (
-        f"{tally.segments:,} segments, {tally.batches:,} batches, {tally.records:,} records, {tally.bytes:,} bytes"
-        if tally.segments
-        else "read"
-    )
-    verdict = ("nothing wrong", "green") if not problems else (f"{problems} problem{'s' * (problems > 1)}", "bold red")
-    console.print(Text.assemble((name, "bold"), f": {looked_at}: ", verdict))
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(min_width=len("problem"))
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(word, style=style), Text(f"{finding.file}{at}", style="bold"))
+        grid.add_row("", Text(finding.what))
+        grid.add_row("", Text(finding.advice, style="dim"))
+        console.print(grid)
+    verdict = ("nothing wrong", "green") if not problems else (_counted(problems, "problem"), "bold red")
+    console.print(Text.assemble((name, "bold"), ": ", verdict))
+    if tally.segments:
+        counts = [
+            _counted(tally.segments, "segment"),
+            _counted(tally.batches, "batch", "batches"),
+            _counted(tally.records, "record"),
+            _counted(tally.bytes, "byte"),
+        ]
+        console.print(Text(f"{', '.join(counts)} read", style="dim"))
     return problems
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

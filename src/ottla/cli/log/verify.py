@@ -56,9 +56,11 @@ def _loose_ends(partition: Partition) -> Iterator[Finding]:
         files.CLEANED: "left by a compaction that did not end",
         files.SWAP: "a compacted segment on its way to replace others",
     }
-    for file in partition.files:
-        if file.suffix:
-            yield _note(file.name, meanings[file.suffix], "Nothing to do: the broker deals with it at its next start.")
+    for suffix, meaning in meanings.items():
+        names = [file.name for file in partition.files if file.suffix == suffix]
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield _note(names[0] + more, meaning, "Nothing to do: the broker deals with it at its next start.")
     for name in partition.unknown:
         yield _note(name, "not a file of a log", "Find out who put it here; brokers leave it alone.")
     segments = {segment.base_offset for segment in partition.segments()}
@@ -125,14 +127,18 @@ class LogCheck:
                 else:
                     found = kernel.batch_crc(batch.data, 0, batch.header.size)
                     what = f"the batch carries CRC {batch.header.crc:08x}, its bytes give {found:08x}"
-                    yield Finding(log.name, what, CUT, batch.position)
+                    yield Finding(log.name, what, self._advice(log), batch.position)
             if walk.damage:
-                yield Finding(log.name, walk.damage.reason, CUT, walk.damage.position)
+                yield Finding(log.name, walk.damage.reason, self._advice(log), walk.damage.position)
             # Entries that point past the damage are right about a log that is not.
             yield from indexes.finish(without_log=walk.damage is not None)
         finally:
             opened.close()
             indexes.close()
+
+    def _advice(self, log: LogFile) -> str:
+        """Only the last segment may be torn by a crash: the others were whole when it was begun."""
+        return CUT if log.base_offset == self._partition.of(Kind.LOG)[-1].base_offset else FROM_REPLICA
 
     def _on_batch(self, log: LogFile, batch: BatchAt) -> Iterator[Finding]:
         header = batch.header
