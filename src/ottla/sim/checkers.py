@@ -285,10 +285,10 @@ def _short(value: object) -> str:
 
 
 def expected_for_time(seen: Seen, timestamp: int) -> Record | None:
-    """The first record, by offset, that is at least as new; markers do not count."""
+    """The first record, by offset, that is at least as new; markers are records, too."""
     for batch in seen.batches:
         for record in batch.records:
-            if record.offset >= seen.start_offset and not batch.is_control and record.timestamp >= timestamp:
+            if record.offset >= seen.start_offset and record.timestamp >= timestamp:
                 return record
     return None
 

@@ -13,7 +13,8 @@ import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import NoReturn, TypeVar
 
@@ -105,6 +106,7 @@ class SimDisk:
         self.struck: list[str] = []  # which faults struck, for the curious
         self._crash_step = -1
         self._off = False
+        self._calm = False
         self._names = Names()
         self._locked: dict[Node, None] = {}
         self._digest = hashlib.blake2b(digest_size=16)
@@ -120,6 +122,15 @@ class SimDisk:
     @property
     def is_off(self) -> bool:
         return self._off
+
+    @contextmanager
+    def calm(self) -> Iterator[None]:
+        """No fault and no power loss in this block: for checkers that read through the code under test."""
+        was, self._calm = self._calm, True
+        try:
+            yield
+        finally:
+            self._calm = was
 
     def digest(self) -> str:
         """Of every call so far: the same calls in the same order give the same digest."""
@@ -164,7 +175,7 @@ class SimDisk:
     def _step(self, operation: str, path: str, *details: int | str | bytes) -> None:
         """Count the call, then let it be struck by a power loss or a fault."""
         self._count(operation, path, *details)
-        if self.step == self._crash_step:
+        if self._is_crash_step():
             self._lose_power()
         error = self._struck(operation, path)
         if error:
@@ -178,13 +189,16 @@ class SimDisk:
         if self.observer and operation not in READS:
             self.observer(self.step, operation, path)
 
+    def _is_crash_step(self) -> bool:
+        return 0 <= self._crash_step <= self.step and not self._calm
+
     def _lose_power(self) -> NoReturn:
         self.power_off()
         raise PowerLoss(f"power lost at step {self.step}")
 
     def _struck(self, operation: str, path: str) -> int:
         """The error number to fail with, 0 for none. A slow call takes its time first."""
-        for fault in self.faults:
+        for fault in () if self._calm else self.faults:
             if fault.strikes(operation, path, self.random):
                 self.clock.advance(self.random.uniform(0, fault.delay_ms))
                 if fault.error:
@@ -202,14 +216,14 @@ class SimDisk:
         stored = data[: self.random.randint(0, len(data))] if error else data
         node.write(position, stored)
         node.modified_ms = self.clock.wall_ms()
-        if self.step == self._crash_step:
+        if self._is_crash_step():
             self._lose_power()
         if error:
             _fail(error, path)
 
     def _sync(self, path: str, opened: Callable[[], FileNode]) -> None:
         self._count("sync", path)
-        if self.step == self._crash_step:
+        if self._is_crash_step():
             self._lose_power()
         node = opened()
         error = self._struck("sync", path)

@@ -1,0 +1,119 @@
+"""The log under test, opened on a simulated disk the way a node opens it, and read the way a client reads it."""
+
+from collections.abc import Iterator
+from random import Random
+
+from ottla.config import Config
+from ottla.core.log import files
+from ottla.core.log.producers import Origin
+from ottla.sim.checkers import Seen, SeenProducer, Violation
+from ottla.sim.disk import SimDisk
+from ottla.sim.records import Batch, decode_all
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.partition_log import Appended, Flush, PartitionLog
+
+ROOT = "/data"
+TOPIC, PARTITION = "t", 0
+EVERYTHING = 1 << 30
+
+
+class Subject:
+    """One process with one partition. `close` leaves cleanly; a process that dies is simply dropped."""
+
+    def __init__(self, disk: SimDisk, config: Config, random: Random) -> None:
+        self.disk = disk
+        self.directory = LogDirectory(disk, ROOT)
+        self.partition = PartitionLog(self.directory, TOPIC, PARTITION, config, disk.clock, random)
+        self.log = self.partition.log
+
+    # Writing.
+
+    def append(self, data: bytes, leader_epoch: int, *, marker: bool = False) -> Appended:
+        origin = Origin.COORDINATOR if marker else Origin.CLIENT
+        return self.partition.append(bytearray(data), leader_epoch, origin=origin)
+
+    async def flush(self) -> None:
+        """As a node does it: prepared on the loop, synced in a thread, noted on the loop."""
+        flush = self.partition.begin_flush()
+        await self.disk.in_thread(lambda: self._sync(flush))
+        self.partition.end_flush(flush)
+
+    def _sync(self, flush: Flush) -> None:
+        with self.directory.guard("flush"):
+            flush.run()
+
+    def checkpoint(self) -> None:
+        key, directory = self.partition.key, self.directory
+        directory.recovery_points[key] = self.log.recovery_point
+        directory.high_watermarks[key] = self.log.high_watermark
+        directory.log_starts[key] = self.log.log_start_offset
+        with directory.guard("checkpoint"):
+            directory.write_offsets(files.RECOVERY_POINTS, directory.recovery_points)
+            directory.write_offsets(files.HIGH_WATERMARKS, directory.high_watermarks)
+            directory.write_offsets(files.LOG_STARTS, directory.log_starts)
+
+    def close(self) -> None:
+        self.partition.close()
+        self.checkpoint()
+        self.directory.close(clean=True)
+
+    # Reading.
+
+    def read(self, offset: int, upper_offset: int, max_bytes: int = EVERYTHING) -> list[Batch]:
+        """One fetch: the whole batches in the answer, each with its CRC checked."""
+        return list(decode_all(self.partition.read(offset, max_bytes, upper_offset).read()))
+
+    def read_all(self, offset: int, upper_offset: int, max_bytes: int = EVERYTHING) -> Iterator[Batch]:
+        """Fetch after fetch until the bound, as a consumer that catches up."""
+        while offset < upper_offset:
+            batches = self.read(offset, upper_offset, max_bytes)
+            if not batches:
+                return
+            yield from batches
+            if batches[-1].last_offset < offset:
+                raise Violation("I8", f"a fetch from {offset} gave nothing but batches up to {batches[-1].last_offset}")
+            offset = batches[-1].last_offset + 1
+
+    def read_committed(self, offset: int, max_bytes: int = EVERYTHING) -> Iterator[int]:
+        """The offsets that a consumer at read_committed hands to its application."""
+        bound = self.log.last_stable_offset
+        while offset < bound:
+            batches = self.read(offset, bound, max_bytes)
+            if not batches:
+                return
+            last = batches[-1].last_offset
+            aborted = sorted(self.partition.aborted_transactions(offset, last + 1), key=lambda txn: txn.first_offset)
+            for record_offset in _committed(batches, [(txn.producer_id, txn.first_offset) for txn in aborted]):
+                if record_offset >= offset:
+                    yield record_offset
+            offset = last + 1
+
+    def look(self) -> Seen:
+        """Everything there is to see, with faults held back."""
+        with self.disk.calm():
+            log = self.log
+            producers = {
+                producer.producer_id: SeenProducer(producer.epoch, producer.last_sequence, producer.txn_first_offset)
+                for producer in log.producers.by_id.values()
+            }
+            return Seen(
+                log.log_start_offset,
+                log.end_offset,
+                log.high_watermark,
+                log.last_stable_offset,
+                tuple(self.read_all(log.log_start_offset, log.end_offset)),
+                dict(sorted(producers.items())),
+                tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries),
+            )
+
+
+def _committed(batches: list[Batch], aborted: list[tuple[int, int]]) -> Iterator[int]:
+    """A consumer's filter: a producer's records are left out from its aborted transaction's start to its marker."""
+    left_out: dict[int, None] = {}
+    for batch in batches:
+        while aborted and aborted[0][1] <= batch.last_offset:
+            left_out[aborted.pop(0)[0]] = None
+        if batch.is_control:
+            left_out.pop(batch.producer_id, None)
+        elif not (batch.is_transactional and batch.producer_id in left_out):
+            yield from (record.offset for record in batch.records)
