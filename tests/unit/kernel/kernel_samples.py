@@ -1,0 +1,72 @@
+"""Batches the kernel's tests share: captured from Kafka's own clients, drawn by Hypothesis, and taken apart by hand."""
+
+from pathlib import Path
+from struct import pack_into
+
+from hypothesis import strategies as st
+
+from ottla import kernel
+from ottla.kernel import Codec, Record
+
+CAPTURED = Path(__file__).parent / "captured"
+T = 1_700_000_000_000
+
+# What every captured/java_<codec> and captured/librdkafka_<codec> holds.
+CAPTURED_RECORDS = [
+    Record(0, T, b"k0", b"v0"),
+    Record(1, T + 5, None, b"value one " * 20),
+    Record(2, T + 3, b"k2", None, (("h1", b"x"), ("né", None), ("", b""))),
+]
+
+
+def captured(name: str) -> bytes:
+    """A batch as another program wrote it; the file's first line says which."""
+    lines = (CAPTURED / f"{name}.hex").read_text().splitlines()
+    assert lines[0].startswith("# ")
+    return bytes.fromhex("".join(lines[1:]))
+
+
+def crc32c_by_hand(data: bytes) -> int:
+    """The Castagnoli CRC bit by bit, so that the library's is not compared with itself."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def sealed(batch: bytes) -> bytearray:
+    """`batch`, changed by a test, with the length and the checksum it needs to be taken at its word."""
+    out = bytearray(batch)
+    pack_into(">i", out, 8, len(out) - 12)
+    pack_into(">I", out, 17, crc32c_by_hand(bytes(out[21:])))
+    return out
+
+
+def with_records(records: bytes, count: int, codec: Codec = Codec.NONE) -> bytearray:
+    """A produced batch that declares `count` records and holds the bytes `records`."""
+    header = kernel.read_header(kernel.build_batch([Record(0, T, None, None)]))
+    header = header._replace(count=count, last_offset_delta=max(count - 1, 0), attributes=int(codec))
+    return sealed(kernel.pack_header(header) + records)
+
+
+payload = st.none() | st.binary(max_size=40)
+headers = st.lists(st.tuples(st.text(max_size=8), payload), max_size=3).map(tuple)
+timestamps = st.integers(-1, 2**63 - 1) | st.integers(T - 100, T + 100)
+
+
+@st.composite
+def record_lists(
+    draw: st.DrawFn, *, gaps: bool = False, keys: st.SearchStrategy[bytes | None] = payload
+) -> list[Record]:
+    """Records of one batch from some base offset on, as compaction (`gaps`) or a producer leaves them."""
+    base = draw(st.integers(0, 2**40)) if gaps else 0
+    count = draw(st.integers(1, 12))
+    steps = draw(st.lists(st.integers(1, 400 if gaps else 1), min_size=count, max_size=count))
+    offset = base - 1
+    records = []
+    for step in steps:
+        offset += step
+        records.append(Record(offset, draw(timestamps), draw(keys), draw(payload), draw(headers)))
+    return records
