@@ -21,7 +21,7 @@ from ottla.core.log.checkpoints import (
 )
 from ottla.io.ports import Disk
 from ottla.observe.trace import warn
-from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.atomic import parent, read_whole, write_whole
 from ottla.storage.recovery import Left
 from ottla.wire.errors import Error, Refused
 
@@ -54,6 +54,10 @@ class LogDirectory:
         self.high_watermarks = self._read_offsets(files.HIGH_WATERMARKS)
         self.cleaner_offsets = self._read_offsets(files.CLEANER_OFFSETS)
         self._take_shutdown_marker()
+        if not self.was_clean:
+            # New, or left by a process that died between making a name and syncing it.
+            disk.sync_directory(parent(path))
+            disk.sync_directory(path)
 
     # Whose it is.
 
@@ -126,6 +130,7 @@ class LogDirectory:
             recovery_point=self.recovery_points.get(partition, 0),
             log_start_offset=self.log_starts.get(partition, 0),
             high_watermark=self.high_watermarks.get(partition, 0),
+            cleaned_up_to=self.cleaner_offsets.get(partition, 0),
         )
 
     def keep_log_start(self, partition: Partition, offset: int) -> None:

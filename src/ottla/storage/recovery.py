@@ -7,7 +7,8 @@ Rule 2: otherwise the segments from the recovery point on are read whole. The lo
 Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
         repaired by cutting off what was acknowledged: the log is refused and a person decides.
 Rule 4: between segments without compaction there is no gap. One above the recovery point means that the end of the
-        earlier segment was lost, even where it ends with a whole batch.
+        earlier segment was lost, even where it ends with a whole batch. Where the cleaner has been gaps stay legal,
+        also after `cleanup.policy` was changed to delete.
 Rule 5: recovering again changes nothing.
 """
 
@@ -48,6 +49,7 @@ class Left(NamedTuple):
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    cleaned_up_to: int = 0
 
 
 def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]) -> Log:
@@ -63,7 +65,7 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
     if left.clean:
         producers, end_offset = _load(here, name, config, segments)
     else:
-        producers, end_offset = _Recovery(here, name, config, left.recovery_point, epochs).run(segments)
+        producers, end_offset = _Recovery(here, name, config, left, epochs).run(segments)
     log = Log(name, config, segments, end_offset=end_offset)
     log.producers, log.epochs = producers, epochs
     _settle(here, log, left, clock.wall_ms())
@@ -199,15 +201,14 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
 class _Recovery:
     """Reads again what may be torn, from the segment of the recovery point on."""
 
-    def __init__(
-        self, here: PartitionFiles, name: str, config: Config, recovery_point: int, epochs: LeaderEpochs
-    ) -> None:
+    def __init__(self, here: PartitionFiles, name: str, config: Config, left: Left, epochs: LeaderEpochs) -> None:
         self._here = here
         self._name = name
         self._config = config
-        self._recovery_point = recovery_point
+        self._recovery_point = left.recovery_point
         self._epochs = epochs
         self._gaps_are_legal = "compact" in config[CLEANUP_POLICY]
+        self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to)
 
     def run(self, segments: list[Segment]) -> tuple[Producers, int]:
         """Producer state and end of the log; segments that do not count are taken out of the list."""
@@ -233,7 +234,7 @@ class _Recovery:
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:
             return True
-        return segment.base_offset > end_offset and (self._gaps_are_legal or end_offset < self._recovery_point)
+        return segment.base_offset > end_offset and (self._gaps_are_legal or end_offset < self._gaps_are_legal_below)
 
     def _read(self, segment: Segment, expected: int, producers: Producers) -> tuple[int, Damage | None]:
         """Check a segment and make its indexes anew; the offset after it, and where it had to be cut."""
