@@ -1,14 +1,14 @@
 """Ottla opens directories that real Kafka wrote, stopped cleanly or killed, and says the same of them as Kafka."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from peers import scenario
 from peers.client import Found
 from peers.dump import dump, readable_files
-from peers.ours import DataDirectory, data_directory, served, served_committed
+from peers.ours import COMPACTED, DataDirectory, config_of, data_directory, served, served_committed
 from peers.written import Truth, Written
 
 from ottla.core.log import checkpoints, files
@@ -18,6 +18,9 @@ from ottla.storage.partition_log import PartitionLog
 
 NAMES = [f"{topic}-{partition}" for topic, partition in scenario.NAMES]
 INDEXES_AND_LOGS = {".log", ".index", ".timeindex", ".txnindex"}
+EMPTIED_BY_CLEANER = {"compacted-0"}
+"""Logs whose first segment the cleaner emptied. Kafka takes the time of such a file for its largest timestamp, looks
+into it first, and answers that no record is young enough, although it serves some."""
 CUT_AT_RECOVERY = ["rotten-0", "torn-0"]
 
 
@@ -62,7 +65,10 @@ def test_same_look_ups_by_time(log: PartitionLog, truth: Truth) -> None:
     for timestamp in truth.by_time:
         found = log.find_time(timestamp)
         answers[timestamp] = Found(-1, -1) if found is None else Found(found.offset, found.timestamp)
-    assert answers == truth.by_time
+    if log.name in EMPTIED_BY_CLEANER:
+        assert answers == {timestamp: _first_at(truth, timestamp) for timestamp in truth.by_time}
+    else:
+        assert answers == truth.by_time
 
 
 def test_same_newest_record(log: PartitionLog, truth: Truth) -> None:
@@ -115,7 +121,8 @@ def test_recovery_leaves_the_files_that_kafkas_does(kafka_written: Written, tmp_
     with recording() as events, data_directory(directory) as data:
         data.open(topic, int(partition))
     theirs, ours = kafka_written.clean / name, directory / name
-    assert _contents(ours) == _contents(theirs)
+    log_start = kafka_written.truth[name].log_start
+    assert _contents(ours, log_start) == _contents(theirs, log_start)
     assert ("log.cut" in names(events)) == (name in CUT_AT_RECOVERY)
 
 
@@ -127,22 +134,41 @@ def test_clean_directory_is_left_as_it_was(kafka_written: Written, tmp_path: Pat
         data.open_all()
     assert [event for event in events if event.warning] == []
     for name in NAMES:
-        assert _contents(directory / name) == _contents(kafka_written.clean / name)
+        log_start = kafka_written.truth[name].log_start
+        assert _contents(directory / name, log_start) == _contents(kafka_written.clean / name, log_start)
 
 
-def _all_partitions_but(name: str):
+@pytest.mark.parametrize("topic", COMPACTED)
+def test_recovery_keeps_the_gaps_of_an_earlier_compaction(kafka_written: Written, tmp_path: Path, topic: str) -> None:
+    """A topic may have been compacted before its policy became delete: its gaps are no loss, cutting there would be."""
+    directory = tmp_path / "data"
+    shutil.copytree(kafka_written.killed, directory, ignore=_all_partitions_but(f"{topic}-0"))
+    with data_directory(directory) as data:
+        log = data.open(topic, config=config_of(topic, {"cleanup.policy": "delete"}))
+        assert served(log) == kafka_written.truth[log.name].records
+
+
+def _first_at(truth: Truth, timestamp: int) -> Found:
+    found = next((record for record in truth.records if record.timestamp >= timestamp), None)
+    return Found(-1, -1) if found is None else Found(found.offset, found.timestamp)
+
+
+def _all_partitions_but(name: str) -> Callable[[str, list[str]], list[str]]:
     def ignored(directory: str, entries: list[str]) -> list[str]:
         return [entry for entry in entries if entry != name and (Path(directory) / entry).is_dir()]
 
     return ignored
 
 
-def _contents(directory: Path) -> dict[str, object]:
-    """Files by name. A snapshot as a set of producers: Kafka writes them in the order of a hash table."""
+def _contents(directory: Path, log_start: int) -> dict[str, object]:
+    """Files by name. A snapshot as a set of producers: Kafka writes them in the order of a hash table.
+
+    One that is not past the log start tells of nothing that is there, and may be kept or not.
+    """
     found: dict[str, object] = {}
     for path in directory.iterdir():
         if path.suffix in INDEXES_AND_LOGS:
             found[path.name] = path.read_bytes()
-        elif path.suffix == ".snapshot":
+        elif path.suffix == ".snapshot" and int(path.stem) > log_start:
             found[path.name] = sorted(map(repr, decode_snapshot(path.read_bytes())))
     return found
