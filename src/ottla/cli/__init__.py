@@ -18,7 +18,9 @@ USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
-        return _run(parsed)
+        code = _run(parsed)
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"ottla: {error}", file=sys.stderr)
         return USAGE

@@ -153,9 +153,16 @@ def _batch_fields(batch: BatchAt) -> dict[str, object]:
         "base_sequence": header.base_sequence,
         "last_sequence": header.last_sequence,
         "transactional": header.is_transactional,
-        "control": kernel.read_control(batch.data)[0].name if header.is_control and header.count else None,
+        "control": _control(batch) if header.is_control and header.count else None,
         "delete_horizon": header.delete_horizon_ms,
     }
+
+
+def _control(batch: BatchAt) -> str:
+    try:
+        return kernel.read_control(batch.data)[0].name
+    except CorruptBatch:
+        return "UNREADABLE"
 
 
 # Indexes

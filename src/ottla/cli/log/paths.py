@@ -141,6 +141,8 @@ def readable() -> Iterator[None]:
     """Turn what the system says about a file into a sentence."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except PermissionError as error:
         raise UserError(
             f"{error.filename}: no permission to read it; Ottla's and Kafka's files belong to their broker's user"

@@ -37,16 +37,13 @@ def verify(disk: Disk, target: Partition | LogFile, tally: Tally) -> Iterator[Fi
 
 
 def _family(disk: Disk, file: LogFile) -> Partition:
-    """A single file of a segment with those it is checked against."""
+    """A single file of a segment with those it is checked against: the log and the indexes of the same name."""
     directory, _, name = file.path.rpartition("/")
-    wanted = {name}
-    if segment_file := files.parse_file(name):
+    names = [name]
+    if files.parse_file(name):
         names = [files.file_name(file.base_offset, kind, file.suffix) for kind in files.SEGMENT_KINDS]
-        wanted |= set(names if file.kind is Kind.LOG else names[:1])
-    paths = [f"{directory}/{one}" if directory else one for one in sorted(wanted)]
+    paths = [f"{directory}/{one}" for one in names]
     found = [one for path in paths if disk.exists(path) and (one := recognised(path))]
-    if segment_file and not any(one.kind is Kind.LOG for one in found):
-        found = [file]
     return Partition(directory, [one._replace(suffix="") for one in found], [])
 
 
