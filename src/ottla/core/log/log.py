@@ -51,7 +51,10 @@ class Log:
     def last_stable_offset(self) -> int:
         """Everything before it is below the watermark and belongs to no undecided transaction."""
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        # Records may be deleted up to the middle of an open transaction; readers start after that.
+        return max(min(unstable, self.high_watermark), self.log_start_offset)
 
     @property
     def must_flush(self) -> bool:
