@@ -17,7 +17,7 @@ IMPURE_MODULES = {
     *("datetime", "logging", "random", "secrets", "time"),
 }
 IMPURE_CALLS = {"open", "input", "exec", "eval", "__import__"}
-GENERATES_CODE = {"wire/codec.py", "wire/schema.py"}  # They compile source made from declarations, never from input.
+GENERATES_CODE = {"wire/source.py", "wire/schema.py"}  # They compile source made from declarations, never from input.
 
 MAY_IMPORT = {
     "wire": set(),
