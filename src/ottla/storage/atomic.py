@@ -31,4 +31,4 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
 
 
 def parent(path: str) -> str:
-    return path.rpartition("/")[0]
+    return path.rpartition("/")[0] or "/"

@@ -133,6 +133,24 @@ class LogDirectory:
             cleaned_up_to=self.cleaner_offsets.get(partition, 0),
         )
 
+    def checkpoint(
+        self,
+        *,
+        recovery_points: dict[Partition, int],
+        high_watermarks: dict[Partition, int],
+        log_starts: dict[Partition, int],
+    ) -> None:
+        """Keep the offsets of the logs that are open; what is known of others stays."""
+        with self.guard("checkpoint"):
+            for name, known, news in (
+                (files.RECOVERY_POINTS, self.recovery_points, recovery_points),
+                (files.HIGH_WATERMARKS, self.high_watermarks, high_watermarks),
+                (files.LOG_STARTS, self.log_starts, log_starts),
+            ):
+                if any(known.get(partition) != offset for partition, offset in news.items()):
+                    known.update(news)
+                    self.write_offsets(name, known)
+
     def keep_log_start(self, partition: Partition, offset: int) -> None:
         if self.log_starts.get(partition) != offset:
             self.log_starts[partition] = offset

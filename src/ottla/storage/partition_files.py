@@ -53,29 +53,19 @@ class PartitionFiles:
         self._unsynced_names = True
         return created
 
-    def install(self, swapped: SegmentFiles) -> None:
-        """Take a cleaned segment, which has its final name now, into use."""
-        self._segments[swapped.segment.base_offset] = swapped
-
     def remove(self, segments: Iterable[Segment]) -> None:
         """Remove segments and their snapshots for good."""
         for segment in segments:
-            opened = self.of(segment)
-            opened.close()
-            for kind in files.SEGMENT_KINDS:
-                self._remove(opened.path(kind))
+            self.of(segment).remove()
             del self._segments[segment.base_offset]
             self._forget_snapshot(segment.base_offset)
         self.sync_names()
 
-    def retire(self, segments: Iterable[Segment], due_ms: int, *, snapshots: bool = True) -> None:
+    def retire(self, segments: Iterable[Segment], due_ms: int) -> None:
         """Take segments out of use; their bytes go when `due_ms` has come."""
         for segment in segments:
             opened = self.of(segment)
-            paths = [opened.path(kind) for kind in files.SEGMENT_KINDS]
-            if snapshots and segment.base_offset in self.snapshots:
-                self.snapshots.remove(segment.base_offset)
-                paths.append(self._snapshot_path(segment.base_offset))
+            paths = (opened.path(kind) for kind in files.SEGMENT_KINDS)
             present = [path for path in paths if self.disk.exists(path)]
             for path in present:
                 self.disk.rename(path, path + files.DELETED)

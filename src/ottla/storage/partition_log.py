@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from ottla import kernel
 from ottla.config import (
@@ -22,7 +23,8 @@ from ottla.config import (
     SEGMENT_MS,
     Config,
 )
-from ottla.core.log.files import directory_name
+from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata, encode_partition_metadata
+from ottla.core.log.files import PARTITION_METADATA, directory_name
 from ottla.core.log.indexes import AbortedTxn, BadIndex, overlapping
 from ottla.core.log.producers import Origin
 from ottla.core.log.retention import expired_segments
@@ -31,11 +33,13 @@ from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, File, Random
 from ottla.kernel import BatchHeader, EndTxnMarker, TimestampType
 from ottla.observe.trace import trace, warn
+from ottla.storage.atomic import read_whole, write_whole
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_files import PartitionFiles
-from ottla.storage.recovery import aborted_in, marker_in, open_log, rebuild_producers
+from ottla.storage.recovery import LogDamaged, aborted_in, marker_in, open_log, rebuild_producers
 from ottla.storage.segment_files import SegmentFiles, TimeFound
 from ottla.storage.tidying import tidy
+from ottla.wire.errors import Error, Refused
 
 T = TypeVar("T")
 
@@ -78,6 +82,8 @@ class PartitionLog:
         self.name = directory_name(topic, partition)
         self._clock = clock
         self._random = random
+        self.generation = 0
+        """Grows when batches are taken away from the end: work on older bytes is void."""
         self._running_max: list[int] | None = None
         """Per closed segment the largest timestamp up to its end; None when it must be gathered anew."""
         disk, path = directory.disk, f"{directory.path}/{self.name}"
@@ -87,9 +93,29 @@ class PartitionLog:
                 disk.sync_directory(directory.path)
             listing = tidy(disk, path)
             self.here = PartitionFiles(disk, path, listing)
+            self.topic_id = self._read_topic_id()
             self.log = open_log(self.here, self.name, config, clock, directory.left(self.key), listing)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
+
+    def _read_topic_id(self) -> UUID | None:
+        path = f"{self.here.path}/{PARTITION_METADATA}"
+        data = read_whole(self.here.disk, path)
+        try:
+            return decode_partition_metadata(data) if data is not None else None
+        except BadCheckpoint as error:
+            raise LogDamaged(f"{path} does not say which topic this is: {error}") from error
+
+    def set_topic_id(self, topic_id: UUID) -> None:
+        """Tie the log to its topic, before anything is written to it."""
+        if self.topic_id not in (None, topic_id):
+            raise Refused(
+                Error.INCONSISTENT_TOPIC_ID,
+                f"{self.name}: the log here belongs to topic id {self.topic_id}, not {topic_id}",
+            )
+        with self.directory.guard("write partition.metadata"):
+            write_whole(self.here.disk, f"{self.here.path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        self.topic_id = topic_id
 
     def reconfigure(self, config: Config) -> None:
         self.log.config = config
@@ -349,12 +375,33 @@ class PartitionLog:
         if header is None or (header.base_offset, header.producer_id) != (txn.first_offset, txn.producer_id):
             raise BadIndex(f"no batch of producer {txn.producer_id} at offset {txn.first_offset}")
 
+    def first_timestamp(self, segment: Segment) -> int:
+        """Of its first batch; -1 where there is none."""
+        files = self.here.of(segment)
+        files.load_first_timestamp()
+        return -1 if segment.first_timestamp is None else segment.first_timestamp
+
     # Letting go.
+
+    def replace(self, segments: list[Segment], cleaned: SegmentFiles, now_ms: int) -> None:
+        """Put a cleaned segment, which is whole and named `.swap`, in the place of neighbours."""
+        log = self.log
+        first = log.segments.index(segments[0])
+        with self.directory.guard("swap in a cleaned segment"):
+            log.segments[first : first + len(segments)] = [cleaned.segment]
+            self._running_max = None
+            snapshots = [segment.base_offset for segment in segments[1:]]
+            self.here.retire(segments, now_ms + log.config[FILE_DELETE_DELAY_MS])
+            self.here.drop_snapshots(lambda offset: offset in snapshots)
+            cleaned.rename("")
+            self.here.sync_names()
 
     def delete_records(self, offset: int) -> int:
         """Records before `offset` are deleted; the new log start. Their segments go with the next `retain`."""
         if self.log.advance_log_start(offset):
             with self.directory.guard("delete records"):
+                # First the start, then the epochs: records that came back after a crash would have lost theirs.
+                self.directory.keep_log_start(self.key, self.log.log_start_offset)
                 self.here.write_epochs(self.log.epochs.entries)
         return self.log.log_start_offset
 
@@ -383,6 +430,7 @@ class PartitionLog:
         del log.segments[:count]
         self._running_max = None
         self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
+        self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
         trace(
             "log.segments_expired",
             log=self.name,
@@ -412,6 +460,7 @@ class PartitionLog:
             log.truncated(end_offset, rebuild_producers(self.here, self.name, log.segments, end_offset))
             self.here.write_epochs(log.epochs.entries)
             self._running_max = None
+            self.generation += 1
         trace("log.truncated", log=self.name, end_offset=end_offset)
 
     def restart(self, offset: int) -> None:
@@ -425,4 +474,5 @@ class PartitionLog:
             self.here.create(self.log.active)
             self.here.write_epochs([])
             self._running_max = None
+            self.generation += 1
         trace("log.restarted", log=self.name, offset=offset)

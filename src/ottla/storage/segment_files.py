@@ -91,6 +91,21 @@ class SegmentFiles:
             if self._aborted:
                 self._txn_file().sync()
 
+    def rename(self, suffix: str) -> None:
+        """Give the files another suffix; they are opened anew when needed."""
+        self.close()
+        before = {kind: self.path(kind) for kind in files.SEGMENT_KINDS}
+        self.suffix = suffix
+        for kind, path in before.items():
+            if self._disk.exists(path):
+                self._disk.rename(path, self.path(kind))
+
+    def remove(self) -> None:
+        self.close()
+        for kind in files.SEGMENT_KINDS:
+            if self._disk.exists(self.path(kind)):
+                self._disk.remove(self.path(kind))
+
     def close(self) -> None:
         self._offsets.close()
         self._times.close()

@@ -65,7 +65,9 @@ def _leading(log: Log, goes: Callable[[int], bool]) -> int:
     return count
 
 
-def beyond_topic_limit(logs: Iterable[Log], limit_bytes: int, largest_timestamp: LargestTimestamp) -> dict[str, int]:
+def beyond_topic_limit(
+    logs: Iterable[Log], limit_bytes: int, largest_timestamp: Callable[[Log, Segment], int]
+) -> dict[str, int]:
     """How many leading segments of each partition go so that a whole topic keeps to `limit_bytes`.
 
     `retention.bytes` is per partition and nothing in Kafka limits a topic. Here the oldest closed segment over all
@@ -76,19 +78,26 @@ def beyond_topic_limit(logs: Iterable[Log], limit_bytes: int, largest_timestamp:
     going: dict[str, int] = {}
     if limit_bytes < 0 or excess <= 0:
         return going
-    removable = {log.name: _leading(log, lambda index, log=log: index + 1 < len(log.segments)) for log in logs}  # type: ignore[misc]
     oldest = [
-        (largest_timestamp(log.segments[0]), number, log, 0) for number, log in enumerate(logs) if removable[log.name]
+        (largest_timestamp(log, log.segments[0]), number)
+        for number, log in enumerate(logs)
+        if _closed_and_committed(log)
     ]
     heapify(oldest)
     while oldest:
-        _, number, log, index = oldest[0]
+        number = oldest[0][1]
+        log = logs[number]
+        index = going.get(log.name, 0)
         excess -= log.segments[index].size
         if excess < 0:
             break
         going[log.name] = index + 1
-        if index + 1 < removable[log.name]:
-            heapreplace(oldest, (largest_timestamp(log.segments[index + 1]), number, log, index + 1))
+        if index + 1 < _closed_and_committed(log):
+            heapreplace(oldest, (largest_timestamp(log, log.segments[index + 1]), number))
         else:
             heappop(oldest)
     return going
+
+
+def _closed_and_committed(log: Log) -> int:
+    return _leading(log, lambda index: index + 1 < len(log.segments))

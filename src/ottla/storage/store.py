@@ -1,0 +1,172 @@
+"""All the logs of a node, in all its `log.dirs`.
+
+Rule 1: a directory that fails takes its logs offline and nothing else; the node goes on with the rest.
+Rule 2: a log that cannot be opened is offline by itself, with the reason; its neighbours are not touched. Its
+        directory is never marked as cleanly left, so that the next start looks at it as closely as this one.
+Rule 3: a new log goes where the fewest bytes are, not the fewest logs, so that a new disk fills up.
+"""
+
+import uuid
+from asyncio import gather
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from ottla.config import FILE_DELETE_DELAY_MS, Config
+from ottla.core.log import files
+from ottla.core.log.files import doomed_directory_name, parse_directory
+from ottla.io.ports import Clock, Disk, Random
+from ottla.observe.trace import trace, warn
+from ottla.storage.log_directory import LogDirectory, Partition, WrongDirectory
+from ottla.storage.partition_log import PartitionLog
+from ottla.wire.errors import Error, Refused
+
+ConfigOf = Callable[[str], Config]
+
+
+class LogStore:
+    def __init__(self, disk: Disk, clock: Clock, random: Random, new_id: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+        self.disk = disk
+        self.clock = clock
+        self._random = random
+        self._new_id = new_id
+        self.directories: list[LogDirectory] = []
+        self.logs: dict[Partition, PartitionLog] = {}
+        self.offline: dict[Partition, str] = {}
+        """Partitions that are here but cannot be used, and why."""
+        self._with_unopened: set[str] = set()
+        """Paths of the directories in which a log could not be opened."""
+        self._doomed: list[tuple[int, str]] = []
+        """Directories of deleted partitions, and when their bytes go."""
+
+    # Opening and closing.
+
+    async def open(self, paths: Iterable[str], cluster_id: str, node_id: int, config_of: ConfigOf) -> None:
+        """Take the directories and open every log in them; what fails is left out and named in the trace."""
+        for path in paths:
+            try:
+                directory = LogDirectory(self.disk, path, self._directory_failed)
+                directory.claim(cluster_id, node_id, self._new_id)
+            except OSError as error:
+                warn("directory.offline", path=path, doing="open", error=error)
+                continue
+            self.directories.append(directory)
+        if not self.directories:
+            raise Refused(Error.KAFKA_STORAGE_ERROR, "none of the log.dirs can be used; the log says why of each")
+        await gather(*(self._open_logs(directory, config_of) for directory in self.directories))
+
+    async def _open_logs(self, directory: LogDirectory, config_of: ConfigOf) -> None:
+        for name in self.disk.list(directory.path):
+            parsed = parse_directory(name)
+            if parsed is None or parsed.topic == files.METADATA_TOPIC:
+                continue
+            if parsed.fate == "delete":
+                await self.disk.in_thread(partial(self._remove_directory, f"{directory.path}/{name}"))
+            elif not parsed.fate:
+                await self._open_log(directory, (parsed.topic, parsed.partition), config_of(parsed.topic))
+        # A log that is opened again from here on was not left by a clean shutdown.
+        clean, directory.was_clean = directory.was_clean, False
+        logs = sum(log.directory is directory for log in self.logs.values())
+        trace("directory.opened", path=directory.path, logs=logs, clean=clean)
+
+    async def _open_log(self, directory: LogDirectory, key: Partition, config: Config) -> None:
+        make = partial(PartitionLog, directory, *key, config, self.clock, self._random)
+        try:
+            opened = await self.disk.in_thread(make)
+        except Refused as refusal:
+            warn("log.offline", topic=key[0], partition=key[1], reason=refusal.text)
+            self.offline[key] = refusal.text
+            self._with_unopened.add(directory.path)
+            return
+        other = self.logs.setdefault(key, opened)
+        if other is not opened:
+            raise WrongDirectory(
+                f"{opened.name} is in {other.directory.path} and in {directory.path}: move one of them away"
+            )
+
+    async def close(self) -> None:
+        """Sync everything and leave it so that the next open needs no recovery."""
+        for log in list(self.logs.values()):
+            try:
+                await self.disk.in_thread(log.close)
+            except Refused as refusal:
+                warn("log.offline", topic=log.key[0], partition=log.key[1], reason=refusal.text)
+        self.checkpoint()
+        for directory in self.directories:
+            directory.close(clean=directory.path not in self._with_unopened)
+
+    def checkpoint(self) -> None:
+        """Write down, per directory, how far each log is synced, committed and trimmed."""
+        for directory in self.directories:
+            logs = [log for log in self.logs.values() if log.directory is directory]
+            try:
+                directory.checkpoint(
+                    recovery_points={log.key: log.log.recovery_point for log in logs},
+                    high_watermarks={log.key: log.log.high_watermark for log in logs},
+                    log_starts={log.key: log.log.log_start_offset for log in logs},
+                )
+            except Refused as refusal:
+                warn("checkpoint.failed", path=directory.path, reason=refusal.text)
+
+    # Partitions.
+
+    def get(self, topic: str, partition: int) -> PartitionLog:
+        log = self.logs.get((topic, partition))
+        if log is not None:
+            return log
+        if (topic, partition) in self.offline:
+            raise Refused(Error.KAFKA_STORAGE_ERROR, self.offline[topic, partition])
+        raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no log of {topic}-{partition} here")
+
+    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: Config) -> PartitionLog:
+        """A new, empty log in the directory that holds the fewest bytes."""
+        if (topic, partition) in self.logs or (topic, partition) in self.offline:
+            raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
+        log = PartitionLog(self._roomiest(), topic, partition, config, self.clock, self._random)
+        log.set_topic_id(topic_id)
+        self.logs[log.key] = log
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Take a log out of use at once; its directory is renamed, so that the topic may be made again."""
+        log = self.get(topic, partition)
+        directory = log.directory
+        doomed = f"{directory.path}/{doomed_directory_name(topic, partition, self._new_id().hex)}"
+        with directory.guard("delete"):
+            self.disk.rename(log.here.path, doomed)
+            self.disk.sync_directory(directory.path)
+            directory.forget(log.key)
+        del self.logs[log.key]
+        log.here.close()
+        self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], doomed))
+        trace("log.deleted", log=log.name, renamed_to=doomed)
+
+    async def purge(self, now_ms: int) -> None:
+        """Remove the directories of partitions that were deleted long enough ago."""
+        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
+        for path in due:
+            try:
+                await self.disk.in_thread(partial(self._remove_directory, path))
+            except OSError as error:
+                warn("directory.not_removed", path=path, error=error)
+
+    def _roomiest(self) -> LogDirectory:
+        online = [directory for directory in self.directories if directory.failure is None]
+        if not online:
+            raise Refused(Error.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        held = {directory.path: (0, 0) for directory in online}
+        for log in self.logs.values():
+            size, count = held[log.directory.path]
+            held[log.directory.path] = (size + log.log.size, count + 1)
+        return min(online, key=lambda directory: held[directory.path])
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        reason = f"log directory {directory.path} is offline after an I/O error: {directory.failure}"
+        for key in [key for key, log in self.logs.items() if log.directory is directory]:
+            del self.logs[key]
+            self.offline[key] = reason
+
+    def _remove_directory(self, path: str) -> None:
+        for name in self.disk.list(path):
+            self.disk.remove(f"{path}/{name}")
+        self.disk.remove_directory(path)
