@@ -12,7 +12,7 @@ from ottla.sim.history import Cleaning, History, Outcome, ProducerState
 from ottla.sim.records import Batch, Record
 
 
-class Violation(AssertionError):  # noqa: N818 - an invariant is violated; that is its name.
+class Violation(AssertionError):
     def __init__(self, invariant: str, text: str) -> None:
         super().__init__(f"{invariant}: {text}")
         self.invariant = invariant
@@ -54,6 +54,18 @@ def check_live(history: History, seen: Seen) -> None:
 
 def check_recovered(history: History, seen: Seen) -> None:
     """After a crash everything durable is there, and of the rest a prefix. Adopts what was found."""
+    _check_extent(history, seen)
+    history.found(seen.end_offset, seen.start_offset)
+    check_contents(history, seen)
+    check_watermarks(history, seen)
+    check_producers(history, seen)
+    check_epochs(history, seen)
+
+
+def _check_extent(history: History, seen: Seen) -> None:
+    """Where the log may begin and end after a crash."""
+    if history.restarting:
+        return
     durable_end = history.durable_end
     if history.truncating_to is not None:
         durable_end = min(durable_end, history.truncating_to)
@@ -63,14 +75,8 @@ def check_recovered(history: History, seen: Seen) -> None:
     if seen.end_offset > longest:
         raise Violation("I2", f"recovered up to {seen.end_offset}; nothing was ever written after {longest}")
     if not history.may_start_at(seen.start_offset):
-        raise Violation(
-            "I1", f"recovered from {seen.start_offset}; {history.start_offset} was the first one not removed"
-        )
-    history.found(seen.end_offset, seen.start_offset)
-    check_contents(history, seen)
-    check_watermarks(history, seen)
-    check_producers(history, seen)
-    check_epochs(history, seen)
+        first = history.start_offset
+        raise Violation("I1", f"recovered from {seen.start_offset}; {first} was the first one not removed")
 
 
 # I1, I2, I20

@@ -151,6 +151,10 @@ class SimDisk:
         """A twin with a life of its own, without faults; locks are not copied."""
         return SimDisk(self.clock, Random(0))._with(self._names.copy())
 
+    def is_settled(self) -> bool:
+        """Whether a power loss now would change nothing."""
+        return not self._names.pending and all(file.is_settled() for file in self._names.files())
+
     def contents(self) -> dict[str, bytes | None]:
         """Every path, sorted, with its bytes; None for a directory. Not a step: for checkers, not for the code."""
         found: dict[str, bytes | None] = {}
@@ -362,6 +366,8 @@ class SimDisk:
 
     def _node(self, path: str) -> Node:
         node: Node = self._names.root
+        if not path.startswith("/"):
+            _fail(errno.ENOENT, path)
         for name in _parts(path):
             if isinstance(node, FileNode):
                 _fail(errno.ENOTDIR, path)
@@ -378,7 +384,7 @@ class SimDisk:
 
     def _parent(self, path: str) -> tuple[DirectoryNode, str]:
         above, _, name = path.rpartition("/")
-        return self._directory(above), name
+        return self._directory(above or "/"), name
 
 
 def _parts(path: str) -> list[str]:

@@ -93,6 +93,9 @@ class FileNode:
                 change.apply(self.contents)
             self._sync_failed = False
 
+    def is_settled(self) -> bool:
+        return not self._pending
+
     def flip_bit(self, bit: int) -> None:
         """Rot at rest: the stored byte changes, and with it what readers see from now on."""
         position, mask = bit // 8, 1 << bit % 8

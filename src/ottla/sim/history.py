@@ -4,7 +4,7 @@ Rule 1: a batch enters before it is sent, because a crash may come between the w
 Rule 2: what is durable is a prefix: everything before `durable_end` was covered by a flush that returned.
 Rule 3: nothing is forgotten but what was truncated: retention and compaction may be undone by a power loss, and then
         the old records must be the right ones.
-Rule 4: what is under way (`truncating_to`, `retaining_at_ms`) may be found done, undone or half done after a crash.
+Rule 4: what is under way (`truncating_to`, `retaining_at_ms`, `restarting`) may be found done, undone or half done.
 """
 
 from collections.abc import Iterator
@@ -68,6 +68,9 @@ class History:
     unanswered: Batch | None = None
     truncating_to: int | None = None
     retaining_at_ms: int | None = None
+    restarting: bool = False
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Bytes of each batch in the log, by base offset, when retention began."""
 
     # What was done.
 
@@ -84,8 +87,8 @@ class History:
         self.batches.append(batch)
         self.end_offset = batch.last_offset + 1
 
-    def flushed(self) -> None:
-        self.durable_end = self.end_offset
+    def flushed(self, end_offset: int) -> None:
+        self.durable_end = max(self.durable_end, min(end_offset, self.end_offset))
 
     def truncated(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
@@ -95,6 +98,13 @@ class History:
         self.durable_end = min(self.durable_end, offset)
         self.cleanings = [Cleaning(run.at_ms, min(run.limit, offset)) for run in self.cleanings]
         self.truncating_to = None
+
+    def restarted(self, offset: int) -> None:
+        """Everything was dropped; the log begins anew at `offset`."""
+        self.batches.clear()
+        self.cleanings.clear()
+        self.start_offset = self.end_offset = self.durable_end = self.asked_start = offset
+        self.restarting = False
 
     def cleaned(self, at_ms: int, last_stable_offset: int) -> None:
         """The cleaner was let loose: it must stay below the last stable offset and the minimum lag."""
@@ -115,6 +125,7 @@ class History:
         self.start_offset = start_offset
         self.durable_end = min(self.durable_end, end_offset)
         self.truncating_to = self.retaining_at_ms = None
+        self.restarting = False
 
     # What follows from it.
 
@@ -175,7 +186,7 @@ class History:
         if self.retaining_at_ms is None or not self.policy.delete:
             return False
         removed = [b for b in self.batches if self.start_offset <= b.base_offset < start_offset]
-        left = sum(batch.size for batch in self.batches if batch.base_offset >= start_offset)
+        left = sum(size for base_offset, size in self.sizes.items() if base_offset >= start_offset)
         too_large = 0 <= self.policy.retention_bytes <= left
         oldest_kept = self.retaining_at_ms - self.policy.retention_ms
         too_old = self.policy.retention_ms >= 0 and all(batch.max_timestamp < oldest_kept for batch in removed)

@@ -16,7 +16,7 @@ from ottla.sim.clock import SimClock
 T = TypeVar("T")
 
 
-class Deadlock(RuntimeError):  # noqa: N818
+class Deadlock(RuntimeError):
     """Some task waits for what can never come."""
 
 

@@ -26,7 +26,7 @@ _CRC_FROM = 21  # The first byte under the CRC.
 _XERIAL = b"\x82SNAPPY\x00"
 
 
-class BadBatch(Exception):  # noqa: N818 - it is what a client meets, not what it did.
+class BadBatch(Exception):
     """These bytes are not what a producer sent: a client would refuse them."""
 
 

@@ -5,10 +5,13 @@ from random import Random
 
 from ottla.config import Config
 from ottla.core.log import files
+from ottla.core.log.cleaning import Cleanable, cleanable
 from ottla.core.log.producers import Origin
+from ottla.observe.trace import trace
 from ottla.sim.checkers import Seen, SeenProducer, Violation
 from ottla.sim.disk import SimDisk
 from ottla.sim.records import Batch, decode_all
+from ottla.storage.cleaner import CleaningVoid, clean
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_log import Appended, Flush, PartitionLog
 
@@ -41,6 +44,23 @@ class Subject:
     def _sync(self, flush: Flush) -> None:
         with self.directory.guard("flush"):
             flush.run()
+
+    def cleanable(self, now_ms: int) -> Cleanable | None:
+        checkpoint = self.directory.cleaner_offsets.get(self.partition.key)
+        with self.directory.guard("look for what to clean"):
+            return cleanable(
+                self.log,
+                checkpoint,
+                now_ms,
+                first_timestamp=self.partition.first_timestamp,
+                largest_timestamp=self.partition.largest_timestamp,
+            )
+
+    async def clean(self, cleanable: Cleanable, now_ms: int) -> None:
+        try:
+            await clean(self.partition, cleanable, now_ms)
+        except CleaningVoid as error:
+            trace("log.cleaning_void", reason=error)
 
     def checkpoint(self) -> None:
         key, directory = self.partition.key, self.directory

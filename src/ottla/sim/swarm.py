@@ -91,7 +91,10 @@ def draw(random: Random) -> Swarm:
         "compression.type": random.choice(("producer", "producer", "producer", "lz4", "uncompressed")),
         "message.timestamp.after.max.ms": LONG_MAX,
     }
-    broker = {"producer.id.expiration.ms": random.choice(("30000", str(DAY), str(DAY)))}
+    broker = {
+        "producer.id.expiration.ms": random.choice(("30000", str(DAY), str(DAY))),
+        "log.cleaner.dedupe.buffer.size": random.choice(("240", "24000", "24000")),  # 10 or 1,000 keys
+    }
     return Swarm(
         topic=topic,
         broker=broker,

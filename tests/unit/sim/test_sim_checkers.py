@@ -44,7 +44,8 @@ def make_history(policy: Policy | None = None) -> History:
     ):
         history.sending(one)
         history.answered(accepted=True)
-    history.flushed()
+        history.sizes[one.base_offset] = one.size
+    history.flushed(10)
     return history
 
 

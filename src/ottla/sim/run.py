@@ -1,0 +1,45 @@
+"""Running one seed from start to end."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from ottla.sim.clock import SimClock
+from ottla.sim.loop import SimLoop, run
+from ottla.sim.swarm import draw
+from ottla.sim.transcript import Transcript
+from ottla.sim.workload import Workload
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seed: int
+    digest: str
+    lines: list[str] = field(repr=False)
+    crashes: int
+    steps: int
+    failure: Exception | None
+
+    def summary(self) -> str:
+        result = "failed" if self.failure else "ok"
+        text = f"seed {self.seed} {result}: trace {self.digest}, {len(self.lines)} lines, {self.crashes} crashes"
+        return f"{text}\n  {type(self.failure).__name__}: {self.failure}" if self.failure else text
+
+
+def run_seed(seed: int) -> Outcome:
+    """Play the seed; what goes wrong is part of the outcome, not an exception."""
+    clock = SimClock()
+    transcript = Transcript(clock)
+    random = Random(seed)
+    workload = Workload(draw(random), random, clock, transcript)
+    failure: Exception | None = None
+
+    async def main(_: SimLoop) -> None:
+        await workload.play()
+
+    with transcript.listening():
+        try:
+            run(main, seed, clock)
+        except Exception as error:
+            failure = error
+            transcript.note(f"failed: {type(error).__name__}: {error}")
+    return Outcome(seed, transcript.digest(), transcript.lines, workload.crashes, workload.disk.step, failure)

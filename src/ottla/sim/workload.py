@@ -1,0 +1,414 @@
+"""A seeded life of one log: clients write and read, upkeep runs, the disk fails, the power goes; all of it is checked.
+
+Each operation first tells the history what is about to happen, then does it, then tells what came of it. A power loss
+or an I/O error may come anywhere in between; then the process is gone, the next one opens what it finds, and the
+checkers say whether that may be.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from ottla.config import Config
+from ottla.sim import checkers
+from ottla.sim.checkers import Seen, Violation
+from ottla.sim.clock import SimClock
+from ottla.sim.disk import SimDisk
+from ottla.sim.faults import PowerLoss
+from ottla.sim.history import History
+from ottla.sim.records import Batch
+from ottla.sim.senders import Outgoing, Senders
+from ottla.sim.subject import Subject
+from ottla.sim.swarm import Swarm
+from ottla.sim.transcript import Transcript
+from ottla.storage.recovery import LogDamaged
+from ottla.wire.errors import Error, Refused
+
+OPENINGS_MAX = 4
+"""After so many failed attempts to open the log the disk heals."""
+FULL_CHECK_EVERY = 10
+CRASHES_MAX = 8
+
+
+class Workload:
+    def __init__(self, swarm: Swarm, random: Random, clock: SimClock, transcript: Transcript) -> None:
+        self.swarm = swarm
+        self.random = random
+        self.clock = clock
+        self.transcript = transcript
+        self.disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
+        self.config = Config.of(swarm.topic, broker=swarm.broker)
+        self.history = History(swarm.policy, latest_ms=clock.wall_ms())
+        self.senders = Senders(swarm, random)
+        self.leader_epoch = 0
+        self.crashes = 0
+        self.watermark = 0
+        self.subject: Subject
+
+    async def play(self) -> None:
+        self.transcript.note(f"swarm {self.swarm}")
+        await self._start()
+        names, weights = list(self.swarm.weights), list(self.swarm.weights.values())
+        for number in range(self.swarm.operations):
+            [name] = self.random.choices(names, weights)
+            await self.operate(number, name)
+        await self._end()
+
+    async def operate(self, number: int, name: str) -> None:
+        """One operation and whatever goes wrong in it."""
+        self.transcript.note(f"{number} {name}")
+        operation: Callable[[], Awaitable[None]] = getattr(self, f"do_{name}")
+        try:
+            await operation()
+            self._check(full=number % FULL_CHECK_EVERY == 0)
+        except PowerLoss:
+            await self._after_power_loss()
+        except Refused as refused:
+            if refused.error is not Error.KAFKA_STORAGE_ERROR:
+                raise
+            await self._after_failure(refused)
+
+    # Writing.
+
+    async def do_append(self) -> None:
+        self._send(self.senders.next(self.history, self.clock.wall_ms()))
+        await self._flush_if_due()
+
+    async def do_end_transaction(self) -> None:
+        marker = self.senders.marker(self.history, self.clock.wall_ms())
+        if marker is not None:
+            self._send(marker, marker=True)
+            await self._flush_if_due()
+
+    def _send(self, outgoing: Outgoing, *, marker: bool = False) -> None:
+        history = self.history
+        append_time = self.clock.wall_ms() if self.swarm.stamps_append_time else None
+        batch = outgoing.stored_at(history.end_offset, self.leader_epoch, append_time)
+        history.sending(batch)
+        try:
+            appended = self.subject.append(outgoing.data, self.leader_epoch, marker=marker)
+        except Refused as refused:
+            if refused.error is Error.RECORD_LIST_TOO_LARGE:
+                history.answered(accepted=False)
+                return
+            if refused.error is Error.KAFKA_STORAGE_ERROR:
+                raise
+            raise Violation("I10", f"a good batch was refused: {refused}") from refused
+        if appended.duplicate or (appended.first_offset, appended.last_offset) != (
+            batch.base_offset,
+            batch.last_offset,
+        ):
+            raise Violation("I2", f"{batch.base_offset} to {batch.last_offset} was answered with {appended}")
+        history.answered(accepted=True)
+
+    async def do_send_again(self) -> None:
+        sent = self.senders.again(self.history)
+        if sent is None:
+            return
+        try:
+            appended = self.subject.append(self.senders.resend(sent), self.leader_epoch)
+        except Refused as refused:
+            # Only the last five batches of a producer are remembered, after a restart only the last one.
+            known = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH, Error.RECORD_LIST_TOO_LARGE)
+            if refused.error not in known:
+                raise
+            return
+        if not appended.duplicate:
+            state = self.history.producers().get(sent.producer_id)
+            raise Violation("I3", f"offset {sent.base_offset} sent again stands at {appended.first_offset}; {state}")
+        if (appended.first_offset, appended.last_offset) != (sent.base_offset, sent.last_offset):
+            raise Violation("I3", f"offset {sent.base_offset} sent again was answered with {appended}")
+
+    async def do_send_badly(self) -> None:
+        bad = self.senders.bad(self.history, self.clock.wall_ms())
+        if bad is None:
+            return
+        outgoing, wrong = bad
+        try:
+            appended = self.subject.append(outgoing.data, self.leader_epoch)
+        except Refused as refused:
+            if refused.error is Error.KAFKA_STORAGE_ERROR:
+                raise
+            return
+        raise Violation("I10", f"a batch with {wrong} was accepted at {appended.first_offset}")
+
+    async def do_new_leader(self) -> None:
+        self.leader_epoch += 1
+        self.subject.partition.assign_epoch(self.leader_epoch)
+        self.watermark = 0
+
+    # Making durable.
+
+    async def do_flush(self) -> None:
+        """What is written while the sync runs in its thread is not covered by it."""
+        end_offset = self.history.end_offset
+        flush = asyncio.ensure_future(self.subject.flush())
+        try:
+            await asyncio.sleep(0)
+            while self.random.random() < 0.3 and not self.subject.directory.failure:
+                self._send(self.senders.next(self.history, self.clock.wall_ms()))
+        except BaseException:
+            flush.cancel()
+            raise
+        await flush
+        self.history.flushed(end_offset)
+
+    async def _flush_if_due(self) -> None:
+        if self.subject.log.must_flush:
+            end_offset = self.history.end_offset
+            await self.subject.flush()
+            self.history.flushed(end_offset)
+
+    async def do_checkpoint(self) -> None:
+        self.subject.checkpoint()
+
+    # Upkeep.
+
+    async def do_advance_watermark(self) -> None:
+        log = self.subject.log
+        target = self.random.choice((log.end_offset, self.random.randint(log.high_watermark, log.end_offset)))
+        log.advance_high_watermark(target)
+        if log.high_watermark != target:
+            raise Violation("I14", f"the watermark was moved to {target} and is {log.high_watermark}")
+
+    async def do_roll(self) -> None:
+        self.subject.partition.roll()
+
+    async def do_retain(self) -> None:
+        history, now_ms = self.history, self.clock.wall_ms()
+        history.sizes = {batch.base_offset: batch.size for batch in self.subject.look().batches}
+        history.retaining_at_ms = now_ms
+        self.subject.partition.retain(now_ms)
+        self._adopt_start()
+        history.retaining_at_ms = None
+
+    async def do_delete_records(self) -> None:
+        log = self.subject.log
+        offset = self.random.randint(log.log_start_offset, log.high_watermark)
+        self.history.asked_start = max(self.history.asked_start, offset)
+        if self.subject.partition.delete_records(offset) < offset:
+            raise Violation("I1", f"records up to {offset} were deleted, yet the log starts at {log.log_start_offset}")
+        self._adopt_start()
+
+    def _adopt_start(self) -> None:
+        start = self.subject.log.log_start_offset
+        if not self.history.may_start_at(start):
+            raise Violation("I1", f"the log starts at {start}; nothing after {self.history.start_offset} was due")
+        self.history.start_offset = start
+
+    async def do_compact(self) -> None:
+        """The cleaner works in its thread; meanwhile the log goes on."""
+        now_ms = self.clock.wall_ms()
+        cleanable = self.subject.cleanable(now_ms)
+        if cleanable is None or not cleanable.is_due:
+            return
+        self.history.cleaned(now_ms, self.subject.log.last_stable_offset)
+        cleaning = asyncio.ensure_future(self.subject.clean(cleanable, now_ms))
+        try:
+            while not cleaning.done() and self.random.random() < 0.7:
+                await asyncio.sleep(self.random.uniform(0, 0.05))
+                await self._disturb()
+        except BaseException:
+            cleaning.cancel()
+            raise
+        await cleaning
+
+    async def _disturb(self) -> None:
+        name = self.random.choices(("append", "read", "truncate", "delete_records"), (5, 3, 0.3, 0.5))[0]
+        if name in self.swarm.weights:
+            await getattr(self, f"do_{name}")()
+
+    async def do_truncate(self) -> None:
+        log, history = self.subject.log, self.history
+        offset = self.random.randint(min(log.log_start_offset + 1, log.end_offset), log.end_offset)
+        history.truncating_to = min([offset, *(b.base_offset for b in history.batches if b.last_offset >= offset)])
+        self.subject.partition.truncate(offset)
+        if log.end_offset > offset:
+            raise Violation("I1", f"the log was truncated to {offset} and ends at {log.end_offset}")
+        history.truncated(log.end_offset)
+        history.start_offset = min(history.start_offset, log.log_start_offset)
+        await self.do_new_leader()
+
+    async def do_restart_empty(self) -> None:
+        offset = self.history.end_offset + self.random.choice((0, 10))
+        self.history.restarting = True
+        self.subject.partition.restart(offset)
+        self.history.restarted(offset)
+        await self.do_new_leader()
+
+    # Reading.
+
+    async def do_read(self) -> None:
+        log = self.subject.log
+        upper = self.random.choice((log.high_watermark, log.last_stable_offset, log.end_offset))
+        offset = self.random.randint(log.log_start_offset, max(log.log_start_offset, upper))
+        batches = self.subject.read(offset, upper, self.random.choice((1, 300, 1 << 20)))
+        checkers.check_bounded(batches, upper, "bound")
+        self._check_fetch(batches, offset, upper)
+
+    def _check_fetch(self, batches: list[Batch], offset: int, upper: int) -> None:
+        """The fetch gives what a look at everything shows, from the batch that holds the offset on."""
+        there = [batch for batch in self.subject.look().batches if offset <= batch.last_offset < upper]
+        if batches != there[: len(batches)] or (there and not batches):
+            raise Violation("I1", f"a fetch from {offset} to {upper} gave {batches}, there is {there}")
+
+    async def do_read_committed(self) -> None:
+        log = self.subject.log
+        seen = self.subject.look()
+        offset = self.random.randint(log.log_start_offset, log.last_stable_offset)
+        served = list(self.subject.read_committed(offset, self.random.choice((300, 1 << 20))))
+        checkers.check_committed(self.history, served, offset, log.last_stable_offset, seen)
+
+    async def do_look_up_time(self) -> None:
+        seen = self.subject.look()
+        times = [batch.max_timestamp for batch in seen.batches] or [0]
+        timestamp = self.random.choice(times) + self.random.choice((-1, 0, 1, -5_000))
+        found = self.subject.partition.find_time(timestamp)
+        checkers.check_time(seen, timestamp, found and (found.offset, found.timestamp))
+
+    # Time.
+
+    async def do_pass_time(self) -> None:
+        await asyncio.sleep(self.random.choice((0.5, 3, 8)))
+        self._note_time()
+
+    async def do_jump_clock(self) -> None:
+        self.clock.jump(self.random.choice((-20_000, -500, 500, 40_000)))
+        self._note_time()
+
+    def _note_time(self) -> None:
+        self.history.latest_ms = max(self.history.latest_ms, self.clock.wall_ms())
+
+    # Ends and beginnings.
+
+    async def do_reopen(self) -> None:
+        """A clean stop: nothing is lost, and nothing changes."""
+        self._check(full=True)
+        before = self.subject.look()
+        self.subject.close()
+        self.history.flushed(self.history.end_offset)
+        await self._start(check=False)
+        after = self.subject.look()
+        checkers.check_live(self.history, after)
+        if after.producers != before.producers and not self._some_expired(before):
+            raise Violation("I19", f"before a clean stop {before.producers}, after it {after.producers}")
+
+    def _some_expired(self, before: Seen) -> bool:
+        states = self.history.producers()
+        oldest = self.history.latest_ms - self.swarm.policy.producer_expiration_ms
+        return any(states[producer_id].last_timestamp <= oldest for producer_id in before.producers)
+
+    async def do_kill(self) -> None:
+        """The process dies, the machine does not: everything written is still there."""
+        sync_failed = bool(self.disk.struck)
+        end_offset = self.history.end_offset
+        self.disk = self.disk.after_kill()
+        await self._start()
+        if self.subject.log.end_offset < end_offset and not sync_failed:
+            raise Violation(
+                "I1", f"a killed process left a log up to {end_offset}; found {self.subject.log.end_offset}"
+            )
+
+    async def _after_power_loss(self) -> None:
+        self.crashes += 1
+        self.disk = self.disk.after_power_loss(self.random)
+        self.transcript.note(f"power lost; found {sum(map(len, filter(None, self.disk.contents().values())))} bytes")
+        await self._start()
+
+    async def _after_failure(self, refused: Refused) -> None:
+        """The directory is offline: nothing more may be accepted (KAFKA-10778), then somebody restarts the node."""
+        self.transcript.note(f"offline: {refused.text}")
+        if self.subject.directory.failure is None:
+            raise Violation("I1", f"a log that never failed is refused: {refused}") from refused
+        self._check_offline()
+        if self.random.random() < 0.5:
+            self.disk = self.disk.after_kill()
+        else:
+            self.disk = self.disk.after_power_loss(self.random)
+        await self._start()
+
+    def _check_offline(self) -> None:
+        try:
+            self.subject.append(self.senders.next(self.history, self.clock.wall_ms()).data, self.leader_epoch)
+        except Refused as refused:
+            if refused.error is not Error.KAFKA_STORAGE_ERROR:
+                raise
+        else:
+            raise Violation("I18", "an append was accepted after an I/O error")
+
+    async def _start(self, *, check: bool = True) -> None:
+        """Open the log, through power losses and errors, and check what was found."""
+        attempts = 0
+        while True:
+            attempts += 1
+            if attempts > OPENINGS_MAX:
+                self.disk.faults.clear()
+            self._schedule_crash()
+            twin = self.disk.copy()
+            try:
+                self.subject = Subject(self.disk, self.config, self.random)
+                break
+            except PowerLoss:
+                self.crashes += 1
+                self.disk = self.disk.after_power_loss(self.random)
+            except (Refused, OSError) as error:
+                self._check_excused(error)
+                self.disk = self.disk.after_kill()
+        if check:
+            self._check_recovering_twice(twin)
+            checkers.check_recovered(self.history, self.subject.look())
+        self.watermark = self.subject.log.high_watermark
+        await self._lead()
+
+    def _check_excused(self, error: Refused | OSError) -> None:
+        """A log is refused only after the disk failed."""
+        self.transcript.note(f"not opened: {error}")
+        if isinstance(error, LogDamaged) or not self.disk.struck:
+            raise Violation("I1", f"the log cannot be opened: {error}") from error
+
+    async def _lead(self) -> None:
+        """A process that comes back leads in a new epoch."""
+        try:
+            await self.do_new_leader()
+        except PowerLoss:
+            await self._after_power_loss()
+        except Refused as refused:
+            await self._after_failure(refused)
+        self.watermark = self.subject.log.high_watermark
+
+    def _schedule_crash(self) -> None:
+        self.disk.crash_at(-1)
+        if self.swarm.crash_steps and self.crashes < CRASHES_MAX:
+            self.disk.crash_at(self.disk.step + self.random.randint(1, 2 * self.swarm.crash_steps))
+
+    async def _end(self) -> None:
+        """Heal, stop cleanly, look at everything once more."""
+        self.disk.faults.clear()
+        self.disk.crash_at(-1)
+        self._check(full=True)
+        await self.do_reopen()
+        self.disk.crash_at(-1)
+        self.transcript.note(f"disk {self.disk.digest()}")
+
+    # Checking.
+
+    def _check(self, *, full: bool) -> None:
+        log = self.subject.log
+        checkers.check_watermark_kept(self.watermark, log.high_watermark)
+        self.watermark = log.high_watermark
+        if full:
+            checkers.check_live(self.history, self.subject.look())
+
+    def _check_recovering_twice(self, twin: SimDisk) -> None:
+        """I22: open, die, open again, lose power, open again: always the same log.
+
+        What a killed process had not synced may still be lost by a power loss, so that is left out then.
+        """
+        settled = twin.is_settled()
+        first = Subject(twin, self.config, Random(0)).look()
+        killed = twin.after_kill()
+        checkers.check_same(first, Subject(killed, self.config, Random(0)).look(), "recovered, killed, recovered")
+        if not settled:
+            return
+        found = killed.after_power_loss(Random(self.random.getrandbits(32)))
+        checkers.check_same(first, Subject(found, self.config, Random(0)).look(), "recovered, power lost, recovered")
