@@ -67,8 +67,9 @@ def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -
 
 def encode(message: object, version: int) -> bytes:
     """The bytes of a message. Every `Records` value must be a buffer."""
+    parts = encode_parts(message, version)
     try:
-        return b"".join(encode_parts(message, version))
+        return b"".join(parts)
     except TypeError as error:
         raise Unencodable(type(message).__name__, version, "", f"holds a value of the wrong type: {error}") from error
 
