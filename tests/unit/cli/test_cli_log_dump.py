@@ -129,6 +129,14 @@ def test_damage_ends_the_dump_with_1(sample: Sample, capsys: pytest.CaptureFixtu
     assert "too few for a batch" in " ".join(capsys.readouterr().out.split())
 
 
+def test_broken_segment_does_not_hide_the_others(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    sample.file(f"{FIRST}.log").write_bytes(b"\xee" * 500)
+    assert main(["log", "dump", str(sample.path), "--json"]) == 1
+    items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [item["file"] for item in of_type(items, "damage")] == [f"{FIRST}.log"]
+    assert [item["file"] for item in of_type(items, "batch")] == [f"{SECOND}.log"]
+
+
 def test_wrong_checksum_is_shown(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     path = sample.file(f"{FIRST}.log")
     content = bytearray(path.read_bytes())

@@ -77,7 +77,11 @@ def _segment_sizes(segment: LogFile, sizes: dict[str, int]) -> dict[str, int | N
 
 def dump_file(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
     if file.kind is Kind.LOG:
-        yield from _limited(_dump_log(disk, file, wanted), wanted)
+        for item in _limited(_dump_log(disk, file, wanted), wanted):
+            if item.kind == "damage" and item.fields["position"] == 0:
+                reason = item.fields["reason"]
+                raise UserError(f"{file.path}: does not begin with a record batch of Kafka's: {reason}")
+            yield item
     else:
         try:
             yield from _READERS[file.kind](disk, file)
@@ -110,8 +114,6 @@ def _dump_log(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
             if wanted.touches(header.base_offset, header.last_offset):
                 yield from _dump_batch(file, batch, wanted)
         if walk.damage:
-            if walk.damage.position == 0 and opened.size() and not file.suffix:
-                raise UserError(f"{file.path}: does not begin with a record batch of Kafka's: {walk.damage.reason}")
             yield Item("damage", file.name, walk.damage._asdict())
     finally:
         opened.close()

@@ -8,6 +8,7 @@ its version, as unsigned varints; there is no key.
 from types import ModuleType
 from typing import Any
 
+from ottla.core.log.files import METADATA_TOPIC
 from ottla.kernel import Record
 from ottla.wire.codec import Malformed, UnsupportedVersion, decode
 from ottla.wire.records import (
@@ -27,7 +28,6 @@ _COORDINATED = {
     "__transaction_state": (transactions,),
     "__share_group_state": (share,),
 }
-METADATA_TOPIC = "__cluster_metadata"
 
 
 class NotDecodable(ValueError):

@@ -10,6 +10,8 @@ from ottla.cli.errors import UserError
 from ottla.core.log import files
 from ottla.io.ports import Disk
 
+BOOTSTRAP = "bootstrap.checkpoint"
+"""What a new cluster starts from, in the format of `__cluster_metadata`."""
 _KRAFT_SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 
 
@@ -40,7 +42,7 @@ _NAMED = {
     files.HIGH_WATERMARKS: Kind.OFFSETS,
     files.LOG_STARTS: Kind.OFFSETS,
     files.CLEANER_OFFSETS: Kind.OFFSETS,
-    "bootstrap.checkpoint": Kind.LOG,  # What a new cluster starts from, in the format of __cluster_metadata.
+    BOOTSTRAP: Kind.LOG,
 }
 # Made by Kafka beside the segments; they hold nothing of the log.
 OTHER_FILES = {"quorum-state", "topic.metadata", files.LOCK, files.CLEAN_SHUTDOWN}
@@ -60,6 +62,8 @@ class LogFile(NamedTuple):
     @property
     def topic(self) -> str:
         """By the directory it stands in; empty where that is no partition's."""
+        if self.name == BOOTSTRAP:
+            return files.METADATA_TOPIC
         place = files.parse_directory(self.path.rpartition("/")[0].rpartition("/")[2])
         return place.topic if place else ""
 

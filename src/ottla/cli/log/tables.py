@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
 PAGE = 200
-WIDE = 100
+WIDE = 110
 TEXT_MAX = 1_000
 HEX_MAX = 32
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
