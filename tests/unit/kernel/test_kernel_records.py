@@ -169,6 +169,15 @@ def test_header_name_that_is_not_utf8_is_shown_as_java_shows_it() -> None:
     assert kernel.read_records(with_records(data, 1))[0].headers == (("\ufffda", b""),)
 
 
+@pytest.mark.parametrize("base_offset", [-1, 2**63 - 1])
+def test_base_offset_no_log_can_have_is_corrupt(base_offset: int) -> None:
+    """Outside the checksum, so damage shows only here; an offset past 64 bits fits no index and no response."""
+    batch = bytearray(captured("java_none"))
+    kernel.stamp(batch, 0, base_offset, 0)
+    with pytest.raises(CorruptBatch, match=f"base offset is {base_offset}"):
+        kernel.read_records(batch)
+
+
 def test_batch_longer_than_its_buffer_is_corrupt() -> None:
     with pytest.raises(CorruptBatch, match="302 bytes, 301 are left"):
         kernel.read_records(captured("java_none")[:-1])

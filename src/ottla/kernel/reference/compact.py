@@ -18,7 +18,6 @@ from ottla.kernel.batch import (
     BatchHeader,
     Buffer,
     Codec,
-    TimestampType,
     attributes_of,
 )
 from ottla.kernel.reference.build import BatchBuilder, assemble
@@ -109,7 +108,7 @@ def _with_records(data: bytes, header: BatchHeader, kept: list[Span], dropped: i
     builder = BatchBuilder(header.base_offset, base_timestamp=horizon_ms)
     for offset, timestamp, after_timestamp, *_, end in kept:
         builder.append_raw(offset - header.base_offset, timestamp, data[after_timestamp:end])
-    codec, timestamp_type = header.codec, header.timestamp_type
+    codec = header.codec
     batch = builder.build(
         codec=codec,
         leader_epoch=header.leader_epoch,
@@ -118,16 +117,14 @@ def _with_records(data: bytes, header: BatchHeader, kept: list[Span], dropped: i
         base_sequence=header.base_sequence,
         attributes=attributes_of(
             codec,
-            timestamp_type,
+            header.timestamp_type,
             transactional=header.is_transactional,
             control=header.is_control,
             delete_horizon=horizon_ms is not None,
         ),
-        append_time_ms=header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None,
         last_offset_delta=header.last_offset_delta,
     )
-    max_timestamp = header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else builder.max_timestamp
-    return _filtered(batch, max_timestamp, header.last_offset, len(kept), dropped)
+    return _filtered(batch, builder.max_timestamp, header.last_offset, len(kept), dropped)
 
 
 def _without_records(header: BatchHeader, dropped: int, retain: bool) -> Filtered:

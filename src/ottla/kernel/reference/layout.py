@@ -21,7 +21,6 @@ from ottla.kernel.reference.varint import read_unsigned
 TIMESTAMP_MAX: Final = 2**63 - 1
 TIMESTAMP_MIN: Final = -(2**63)
 _BASE_OFFSET_MAX: Final = 2**63 - 1 - 2**31  # Leaves room for any delta.
-_SMALLEST_RECORD: Final = 7  # length, attributes, two deltas, two null lengths, no headers
 
 
 # A record as its absolute offset, its effective timestamp, and positions in the uncompressed records of its batch:
@@ -41,13 +40,10 @@ def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> bytes:
     return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : end])
 
 
-def check_claims(data: bytes, header: BatchHeader) -> None:
-    """Refuse a header whose records cannot be in `data`, before anything relies on it."""
-    count = header.count
-    if count < 0 or count * _SMALLEST_RECORD > len(data):
-        raise CorruptBatch(f"the batch declares {count} records in {len(data)} bytes")
-    if not count and data:
-        raise CorruptBatch(f"the batch declares no records and holds {len(data)} bytes of them")
+def check_claims(header: BatchHeader) -> None:
+    """Refuse a header no records can belong to."""
+    if header.count < 0:
+        raise CorruptBatch(f"the batch declares {header.count} records")
     if not 0 <= header.base_offset <= _BASE_OFFSET_MAX:
         raise CorruptBatch(f"base offset is {header.base_offset}; offsets are numbers from 0 to {_BASE_OFFSET_MAX}")
 
@@ -55,7 +51,7 @@ def check_claims(data: bytes, header: BatchHeader) -> None:
 def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
     """The records in `data`, the uncompressed records of `header`. Raises CorruptBatch at the first unsound one."""
     count, size = header.count, len(data)
-    check_claims(data, header)
+    check_claims(header)
     base_offset, base_timestamp, timestamp = header.base_offset, header.base_timestamp, header.max_timestamp
     by_producer = header.timestamp_type is TimestampType.CREATE_TIME
     position = 0
@@ -86,7 +82,7 @@ def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
                 value_end = position = position + (value_size >> 1)
             headers = position
             position = position + 1 if data[position] == 0 else skip_headers(data, position)
-            if position != end or length & 1 or end > size:
+            if position != end or length & 1:
                 raise wrong_length(index, length, position - end)
             if by_producer:
                 timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
@@ -97,7 +93,7 @@ def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
     except IndexError:
         raise ends_early(data, count) from None
     if position != size:
-        raise left_over(data, count, position)
+        raise wrong_end(data, count, position)
 
 
 def wrap64(number: int) -> int:
@@ -129,5 +125,8 @@ def ends_early(data: bytes, count: int) -> CorruptBatch:
     return CorruptBatch(f"the batch declares {count} records, its {len(data)} bytes of them end inside one")
 
 
-def left_over(data: bytes, count: int, position: int) -> CorruptBatch:
+def wrong_end(data: bytes, count: int, position: int) -> CorruptBatch:
+    """The last record ends at `position`, which is not the end of `data`."""
+    if position > len(data):
+        return ends_early(data, count)
     return CorruptBatch(f"{len(data) - position} bytes follow the last of the {count} records the batch declares")

@@ -37,10 +37,10 @@ from ottla.kernel.reference.checksum import batch_crc, crc_fault
 from ottla.kernel.reference.layout import (
     check_claims,
     ends_early,
-    left_over,
     records_of,
     skip_headers,
     spans,
+    wrong_end,
     wrong_length,
 )
 from ottla.kernel.reference.varint import encode, read_unsigned
@@ -167,7 +167,7 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
 
     The one loop over records on the way of every produced batch: `spans` without the tuples, short varints in line.
     """
-    check_claims(data, header)
+    check_claims(header)
     count, faults = header.count, Faults(window)
     earliest, latest_allowed = window.deltas
     position, latest, in_order = 0, window.no_timestamp_delta, True
@@ -221,7 +221,7 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
     except IndexError:
         raise ends_early(data, count) from None
     if position != len(data):
-        raise left_over(data, count, position)
+        raise wrong_end(data, count, position)
     faults.refuse_if_any()
     return latest, in_order
 
