@@ -156,6 +156,7 @@ class LocalDisk:
 
     def make_directory(self, path: str) -> None:
         missing = []
+        path = os.path.abspath(path)
         while not os.path.isdir(path):
             missing.append(path)
             path = os.path.dirname(path)
