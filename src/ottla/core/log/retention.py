@@ -71,7 +71,7 @@ def beyond_topic_limit(
     """How many leading segments of each partition go so that a whole topic keeps to `limit_bytes`.
 
     `retention.bytes` is per partition and nothing in Kafka limits a topic. Here the oldest closed segment over all
-    partitions goes first, as if the topic were one log; active segments stay.
+    partitions goes first, as if the topic were one log, until the rest is within the limit; active segments stay.
     """
     logs = list(logs)
     excess = sum(log.size for log in logs) - limit_bytes
@@ -84,13 +84,11 @@ def beyond_topic_limit(
         if _closed_and_committed(log)
     ]
     heapify(oldest)
-    while oldest:
+    while oldest and excess > 0:
         number = oldest[0][1]
         log = logs[number]
         index = going.get(log.name, 0)
         excess -= log.segments[index].size
-        if excess < 0:
-            break
         going[log.name] = index + 1
         if index + 1 < _closed_and_committed(log):
             heapreplace(oldest, (largest_timestamp(log, log.segments[index + 1]), number))
