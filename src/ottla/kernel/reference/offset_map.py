@@ -18,8 +18,8 @@ from ottla.kernel.batch import Buffer
 ENTRY_SIZE: Final = 24
 _DIGEST_SIZE: Final = 16
 _OFFSET: Final = Struct(">q")
-_EMPTY: Final = bytes(ENTRY_SIZE)
-_PROBES_IN_DIGEST: Final = _DIGEST_SIZE - 4
+_EMPTY: Final = bytes(_DIGEST_SIZE)
+_PROBES_IN_DIGEST: Final = _DIGEST_SIZE - 3
 
 
 class OffsetMap:
@@ -68,13 +68,15 @@ class OffsetMap:
 
     def _find(self, digest: bytes) -> tuple[int, bool]:
         """Where the digest's entry is or would go, and whether it is there."""
-        for attempt in range(self.slots + _PROBES_IN_DIGEST):
-            at = min(attempt, _PROBES_IN_DIGEST)
-            probe = int.from_bytes(digest[at : at + 4], "big") + max(0, attempt - _PROBES_IN_DIGEST)
-            position = probe % self.slots * ENTRY_SIZE
-            entry = self._bytes[position : position + ENTRY_SIZE]
-            if entry == _EMPTY:
-                return position, False
-            if entry[:_DIGEST_SIZE] == digest:
-                return position, True
+        slots, entries = self.slots, self._bytes
+        for at in range(_PROBES_IN_DIGEST):
+            position = int.from_bytes(digest[at : at + 4], "big") % slots * ENTRY_SIZE
+            found = entries[position : position + _DIGEST_SIZE]
+            if found in (digest, _EMPTY):
+                return position, found == digest
+        for _ in range(slots):
+            position = (position + ENTRY_SIZE) % len(entries)
+            found = entries[position : position + _DIGEST_SIZE]
+            if found in (digest, _EMPTY):
+                return position, found == digest
         return -1, False  # Every slot is taken, and none by this digest.
