@@ -1,10 +1,19 @@
 """Talk to a real broker through librdkafka: make topics, produce batch by batch, read everything back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -20,6 +29,16 @@ QUIET = {"log_level": 0}
 
 TIMEOUT_S = 30
 
+NOT_YET = {
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+
+T = TypeVar("T")
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -82,12 +101,16 @@ class Client:
     ) -> dict[tuple[str, int], Found]:
         """One answer per partition."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        answers = self._admin.list_offsets(dict(asked), isolation_level=level)
-        found = {}
-        for partition, future in answers.items():
-            result = future.result(TIMEOUT_S)
-            found[partition.topic, partition.partition] = Found(result.offset, result.timestamp)
-        return found
+
+        def ask() -> dict[tuple[str, int], Found]:
+            answers = self._admin.list_offsets(dict(asked), isolation_level=level)
+            results = {partition: future.result(TIMEOUT_S) for partition, future in answers.items()}
+            return {
+                (partition.topic, partition.partition): Found(result.offset, result.timestamp)
+                for partition, result in results.items()
+            }
+
+        return _persistently(ask)
 
     def read_all(
         self, partitions: Sequence[tuple[str, int]], *, committed: bool = False
@@ -160,6 +183,18 @@ def _take(message: Message, records: dict[tuple[str, int], list[Read]], unfinish
             tuple(message.headers() or ()),
         )
     )
+
+
+def _persistently(ask: Callable[[], T]) -> T:
+    """Ask again while the broker says so: one that has just started learns in steps what it leads."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as refused:
+            if refused.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _wait_all(futures: Mapping[Any, Future[Any]]) -> None:
