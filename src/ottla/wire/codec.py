@@ -22,7 +22,7 @@ from ottla.wire.types import Buffer
 T = TypeVar("T")
 
 
-class Malformed(ValueError):  # noqa: N818 - says what the bytes are
+class Malformed(ValueError):
     """Bytes that are not the message they should be."""
 
     def __init__(self, message: str, version: int, field: str, reason: str) -> None:
@@ -30,7 +30,7 @@ class Malformed(ValueError):  # noqa: N818 - says what the bytes are
         super().__init__(f"{message} v{version}: {field} {reason}" if field else f"{message} v{version} {reason}")
 
 
-class Unencodable(ValueError):  # noqa: N818 - says what the message is
+class Unencodable(ValueError):
     """A message whose values do not fit the version it is to be encoded in."""
 
     def __init__(self, message: str, version: int, field: str, reason: str) -> None:
@@ -38,7 +38,7 @@ class Unencodable(ValueError):  # noqa: N818 - says what the message is
         super().__init__(f"{message} v{version}: {field} {reason}" if field else f"{message} v{version} {reason}")
 
 
-class UnsupportedVersion(ValueError):  # noqa: N818 - a version nobody declared
+class UnsupportedVersion(ValueError):
     """A message does not exist in the version asked for."""
 
 

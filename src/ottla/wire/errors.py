@@ -17,7 +17,7 @@ class Error(IntEnum):
     retriable: bool
     text: str
 
-    def __new__(cls, code: int, text: str, retriable: bool = False) -> "Error":
+    def __new__(cls, code: int, text: str = "", retriable: bool = False) -> "Error":
         member = int.__new__(cls, code)
         member._value_ = code
         member.text = text
@@ -181,7 +181,7 @@ class Error(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, "The broker has no room for another share session.", _RETRY
 
 
-class Refused(Exception):  # noqa: N818 - a refusal is an answer, not a fault
+class Refused(Exception):
     """The answer is no: `error` for programs, `text` for the person who meets it."""
 
     def __init__(self, error: Error, text: str | None = None) -> None:

@@ -31,11 +31,11 @@ class Request(NamedTuple):
     body: Any
 
 
-class BadFrame(ValueError):  # noqa: N818 - says what the frame is
+class BadFrame(ValueError):
     """A size that no frame may have: the other side does not speak this protocol, or asks too much."""
 
 
-class UnknownRequest(ValueError):  # noqa: N818 - says what the request is
+class UnknownRequest(ValueError):
     """A request of an API or version that does not exist; its header could be read."""
 
     def __init__(self, header: RequestHeader) -> None:

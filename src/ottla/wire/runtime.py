@@ -13,7 +13,7 @@ _THREE_BYTES: Final = Struct(">BBB").pack
 _SMALL_ARRAY: Final = 16  # Up to this length the layout is prepared, beyond it is made for the occasion.
 
 
-class Fault(Exception):  # noqa: N818 - becomes `Malformed` or `Unencodable`, which say of which message and field
+class Fault(Exception):
     """Bytes or values that no message can have; the text is the end of a sentence that starts with the field."""
 
 

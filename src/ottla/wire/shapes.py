@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from ottla.wire.types import Primitive
 
 
-class BadDeclaration(TypeError):  # noqa: N818 - names what is wrong, as `Malformed` does
+class BadDeclaration(TypeError):
     """A class that declares a message contradicts itself; the text names class and field."""
 
 

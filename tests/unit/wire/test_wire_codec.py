@@ -337,12 +337,25 @@ def test_more_tagged_fields_than_one_byte_counts() -> None:
         (b"\1\1\3\0\0\0\x08", "number"),  # A byte less.
         (b"\1\0\1\0\0", ""),
         (b"\2\1\4\0\0\0\x08", "<tagged fields>"),
+        (b"\1\1\5\0\0\0\x08", "<tagged fields>"),
     ],
 )
 def test_a_tagged_field_fills_its_size(data: bytes, field_name: str) -> None:
     with pytest.raises(Malformed) as raised:
         decode(Tagged, 0, data)
     assert raised.value.field == field_name
+
+
+def test_a_count_of_tagged_fields_is_checked_before_they_are_read() -> None:
+    with pytest.raises(Malformed, match="has a count of 3 with 5 bytes left"):
+        decode(Tagged, 0, b"\3\1\4\0\0\0")
+
+
+@pytest.mark.parametrize("size", [0, 15, 17])
+def test_an_id_has_16_bytes(size: int) -> None:
+    """`struct` would pad or cut it."""
+    with pytest.raises(Unencodable, match=f"uuid is an id of {size} bytes, not 16"):
+        encode(Fixed(**{**FIXED, "uuid": b"u" * size}), 0)
 
 
 def test_a_message_may_be_followed_by_another() -> None:

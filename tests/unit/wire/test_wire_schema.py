@@ -37,7 +37,7 @@ def test_a_field_without_default_must_be_given() -> None:
     with pytest.raises(TypeError, match="nmae"):
         SampleRequest(nmae="n")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="positional"):
-        SampleRequest("n")  # type: ignore[misc]
+        SampleRequest("n")  # type: ignore[call-arg]
 
 
 def test_a_message_has_no_room_for_a_field_nobody_declared() -> None:
@@ -84,6 +84,13 @@ def test_the_facts_of_a_message_can_be_read() -> None:
 
 def test_a_blank_holds_every_default() -> None:
     assert structure_of(SampleRequest).blank() == SampleRequest(name="")
+
+
+def test_without_a_default_a_field_has_the_zero_of_its_type() -> None:
+    """Kafka's zeros: a nullable field starts empty, not null, except records."""
+    zeros = {Int32: 0, Bool: False, String | None: "", list[Int32] | None: [], Uuid: bytes(16), Records: b""}
+    for annotation, zero in {**zeros, Records | None: None, Inner | None: Inner()}.items():
+        assert structure_of(declare(annotation)).blank().it == zero
 
 
 def declare(annotation: Any, options: Any = None, **facts: Any) -> type:
