@@ -7,6 +7,7 @@ Rule 3: nothing is durable until `File.sync` (contents and length) and `Disk.syn
 Rule 4: a failed call raises `OSError`. A failed `sync` is never tried again: the kernel may have dropped the pages.
 """
 
+from asyncio import BaseProtocol, Transport
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -92,3 +93,21 @@ class Disk(Protocol):
 class Random(Protocol):
     def randrange(self, stop: int, /) -> int:
         """A whole number from 0 up to, not including, `stop`; `random.Random` has it."""
+
+
+class Listener(Protocol):
+    """A socket that accepts; where it really listens."""
+
+    host: str
+    port: int
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Connections as asyncio knows them: a transport of bytes and a protocol that is told what arrives."""
+
+    async def listen(self, host: str, port: int, accept: Callable[[], BaseProtocol]) -> Listener:
+        """Accept connections, each with a protocol of its own; port 0 takes any free one."""
+
+    async def connect(self, host: str, port: int, make: Callable[[], BaseProtocol]) -> Transport: ...
