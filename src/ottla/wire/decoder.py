@@ -119,16 +119,17 @@ class _DecoderWriter:
 
     def _tags(self, tagged: list[tuple[Field, str]], o: str, path: str) -> None:
         label = f"{path}.<tagged fields>" if path else "<tagged fields>"
-        if not tagged:
-            self._read("B", "t", label)
-            self._flush()
-            with self._source.block("if t", label):
+        self._read("B", "t", label)
+        self._flush()
+        with self._source.block("if t", label):
+            if tagged:
+                self._known_tags(tagged, o, label)
+            else:
                 self._add(f"p = {self._runtime('skip_tags')}(b, p, t)", label)
-            return
-        self._uvarint("t", label)
+
+    def _known_tags(self, tagged: list[tuple[Field, str]], o: str, label: str) -> None:
+        self._add(f"t, p = {self._runtime('tag_count')}(b, p, t)", label)
         tag, size, start = (self._source.variable(hint) for hint in ("tag", "size", "start"))
-        with self._source.block("if t * 2 > end - p", label):
-            self._add(f"{self._runtime('bad_count')}(t, end - p)", label)
         with self._source.block("for _ in range(t)", label):
             self._add(f"{tag}, {size}, {start} = {self._runtime('tag_head')}(b, p)", label)
             self._add(f"p = {start}", label)

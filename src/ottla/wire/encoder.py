@@ -143,10 +143,11 @@ class _EncoderWriter:
                 self._add(f"{body} = b''.join({body})", field_label)
                 head = f"{self._runtime('uvarint')}({f.tag}) + {self._runtime('uvarint')}(len({body}))"
                 self._add(f"{tags}.append({head} + {body})", field_label)
-        self._add(f"n = len({tags})", label)
-        self._uvarint("n", label)
-        with self._source.block("if n", label):
+        with self._source.block(f"if {tags}", label):
+            self._append(f"{self._runtime('uvarint')}(len({tags}))", label)
             self._add(f"{self._out}.extend({tags})", label)
+        with self._source.block("else", label):
+            self._append(repr(b"\0"), label)
 
     # -- fields
 

@@ -57,17 +57,23 @@ def string_uvarint(value: int) -> bytes:
     return uvarint(value)
 
 
-def skip_tags(buffer: memoryview, position: int, count: int) -> int:
+def skip_tags(buffer: memoryview, position: int, first: int) -> int:
     """The position after tagged fields of which this version knows none."""
-    end = len(buffer)
-    if count > 127:
-        count, position = uvarint_tail(buffer, position, count)
-    if count * 2 > end - position:
-        bad_count(count, end - position)
+    count, position = tag_count(buffer, position, first)
     for _ in range(count):
         _, size, position = tag_head(buffer, position)
         position += size
     return position
+
+
+def tag_count(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
+    """How many tagged fields follow, and where; the count's first byte was read already."""
+    count = first
+    if first > 127:
+        count, position = uvarint_tail(buffer, position, first)
+    if count * 2 > len(buffer) - position:  # Each has a tag and a size.
+        bad_count(count, len(buffer) - position)
+    return count, position
 
 
 def tag_head(buffer: memoryview, position: int) -> tuple[int, int, int]:
