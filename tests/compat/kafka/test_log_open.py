@@ -8,7 +8,7 @@ import pytest
 from peers import scenario
 from peers.client import Found
 from peers.dump import dump, readable_files
-from peers.ours import COMPACTED, DataDirectory, config_of, data_directory, served, served_committed
+from peers.ours import COMPACTED, OttlaNode, config_of, running_ottla, served, served_committed
 from peers.written import Truth, Written
 
 from ottla.core.log import checkpoints, files
@@ -27,18 +27,18 @@ CUT_AT_RECOVERY = ["rotten-0", "torn-0"]
 @pytest.fixture(scope="module", params=["clean", "killed"])
 def opened(
     request: pytest.FixtureRequest, kafka_written: Written, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[DataDirectory]:
+) -> Iterator[OttlaNode]:
     source: Path = getattr(kafka_written, request.param)
     directory = tmp_path_factory.mktemp("opened") / request.param
     shutil.copytree(source, directory)
-    with data_directory(directory) as data:
-        data.open_all()
-        yield data
+    with running_ottla(directory) as node:
+        assert node.store.offline == {}
+        yield node
 
 
 @pytest.fixture(params=NAMES)
-def log(request: pytest.FixtureRequest, opened: DataDirectory) -> PartitionLog:
-    return opened.logs[request.param]
+def log(request: pytest.FixtureRequest, opened: OttlaNode) -> PartitionLog:
+    return opened.log(request.param)
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_same_producers(log: PartitionLog, kafka_written: Written) -> None:
         assert (mine.last_sequence, mine.last_data_offset) == (theirs.last_sequence, theirs.last_data_offset)
 
 
-def test_same_aborted_transactions(opened: DataDirectory, kafka_jars: Path, kafka_written: Written) -> None:
+def test_same_aborted_transactions(opened: OttlaNode, kafka_jars: Path, kafka_written: Written) -> None:
     """Against the transaction indexes as Kafka's own tool reads them."""
-    log = opened.logs["transactions-0"]
+    log = opened.log("transactions-0")
     indexes = [path for path in readable_files(kafka_written.clean / log.name) if path.suffix == ".txnindex"]
     theirs = [
         (int(line["producerId"]), int(line["firstOffset"]), int(line["lastOffset"]), int(line["lastStableOffset"]))
@@ -115,11 +115,10 @@ def test_same_leader_epochs(log: PartitionLog, kafka_written: Written) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_recovery_leaves_the_files_that_kafkas_does(kafka_written: Written, tmp_path: Path, name: str) -> None:
     """Killed, then recovered and closed: by Kafka in one directory, by Ottla in the other, byte for byte the same."""
-    topic, _, partition = name.rpartition("-")
     directory = tmp_path / "data"
     shutil.copytree(kafka_written.killed, directory, ignore=_all_partitions_but(name))
-    with recording() as events, data_directory(directory) as data:
-        data.open(topic, int(partition))
+    with recording() as events, running_ottla(directory):
+        pass
     theirs, ours = kafka_written.clean / name, directory / name
     log_start = kafka_written.truth[name].log_start
     assert _contents(ours, log_start) == _contents(theirs, log_start)
@@ -130,8 +129,8 @@ def test_clean_directory_is_left_as_it_was(kafka_written: Written, tmp_path: Pat
     """Opening and closing a log that needs nothing changes no byte of it."""
     directory = tmp_path / "data"
     shutil.copytree(kafka_written.clean, directory)
-    with recording() as events, data_directory(directory) as data:
-        data.open_all()
+    with recording() as events, running_ottla(directory):
+        pass
     assert [event for event in events if event.warning] == []
     for name in NAMES:
         log_start = kafka_written.truth[name].log_start
@@ -143,8 +142,8 @@ def test_recovery_keeps_the_gaps_of_an_earlier_compaction(kafka_written: Written
     """A topic may have been compacted before its policy became delete: its gaps are no loss, cutting there would be."""
     directory = tmp_path / "data"
     shutil.copytree(kafka_written.killed, directory, ignore=_all_partitions_but(f"{topic}-0"))
-    with data_directory(directory) as data:
-        log = data.open(topic, config=config_of(topic, {"cleanup.policy": "delete"}))
+    with running_ottla(directory, lambda topic: config_of(topic, {"cleanup.policy": "delete"})) as node:
+        log = node.log(f"{topic}-0")
         assert served(log) == kafka_written.truth[log.name].records
 
 

@@ -1,18 +1,21 @@
-"""Ottla's side of a comparison: logs opened in a data directory, and what they serve to a consumer."""
+"""Ottla's side of a comparison: a node's logs in a data directory, and what they serve to a consumer."""
 
+import asyncio
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.config import Config
-from ottla.core.log import files
 from ottla.io.clock import SystemClock
 from ottla.io.disk import LocalDisk
 from ottla.kernel import BatchHeader, ControlType, read_end_txn_marker, read_records, scan
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.cleaner import Cleaned
 from ottla.storage.partition_log import PartitionLog
+from ottla.storage.store import LogStore
+from ottla.storage.upkeep import Upkeep
 from peers import scenario
+from peers.broker import CLUSTER_ID
 from peers.client import Read
 from peers.written import SETTINGS
 
@@ -21,58 +24,58 @@ COMPACTED = ("compacted", "compacted-transactions", "purged")
 
 def config_of(topic: str, overrides: Mapping[str, str] | None = None) -> Config:
     """The settings that a topic of the scenario has in Kafka, once it is compacted."""
-    compaction = {"cleanup.policy": "compact"} if topic in COMPACTED else {}
-    return Config.of(scenario.TOPICS[topic] | compaction | dict(overrides or {}), broker=SETTINGS)
+    compaction = {"cleanup.policy": "compact"} | scenario.CLEANABLE if topic in COMPACTED else {}
+    return Config.of(scenario.TOPICS.get(topic, {}) | compaction | dict(overrides or {}), broker=SETTINGS)
 
 
-class DataDirectory:
-    """A data directory held by Ottla."""
+class OttlaNode:
+    """The logs of a node that is alone in the world, so that everything written counts as replicated."""
 
-    def __init__(self, path: Path) -> None:
-        self.directory = LogDirectory(LocalDisk(), str(path))
-        self.logs: dict[str, PartitionLog] = {}
+    def __init__(self, data: Path, configs: Callable[[str], Config] = config_of) -> None:
+        self.store = LogStore(LocalDisk(), SystemClock(), random.Random(1))
+        asyncio.run(self.store.open([str(data)], CLUSTER_ID, 1, configs))
+        self.commit()
 
-    def open(self, topic: str, partition: int = 0, config: Config | None = None) -> PartitionLog:
-        """Open a log; alone in the world, so that everything written counts as replicated."""
-        config = config or config_of(topic)
-        log = PartitionLog(self.directory, topic, partition, config, SystemClock(), random.Random(1))
-        log.log.advance_high_watermark(log.log.end_offset)
-        self.logs[log.name] = log
-        return log
+    def log(self, name: str) -> PartitionLog:
+        topic, _, partition = name.rpartition("-")
+        return self.store.get(topic, int(partition))
 
-    def open_all(self) -> None:
-        for topic, partition in scenario.NAMES:
-            self.open(topic, partition)
-
-    def close(self) -> None:
-        """As a node does that is stopped: logs synced, checkpoints and the mark of a clean shutdown written."""
-        directory = self.directory
-        for log in self.logs.values():
+    def commit(self) -> None:
+        for log in self.store.logs.values():
             log.log.advance_high_watermark(log.log.end_offset)
-            log.close()
-            directory.recovery_points[log.key] = log.log.recovery_point
-            directory.high_watermarks[log.key] = log.log.high_watermark
-            directory.log_starts[log.key] = log.log.log_start_offset
-        directory.write_offsets(files.RECOVERY_POINTS, directory.recovery_points)
-        directory.write_offsets(files.HIGH_WATERMARKS, directory.high_watermarks)
-        directory.write_offsets(files.LOG_STARTS, directory.log_starts)
-        directory.close(clean=True)
 
-    def crash(self) -> None:
-        """As a process that is killed: files stay as they are."""
-        self.directory.close(clean=False)
+    def clean(self) -> list[Cleaned]:
+        """Let the cleaner work until nothing is dirty."""
+        upkeep = Upkeep(self.store)
+        done = []
+        while (cleaned := asyncio.run(upkeep.clean())) is not None:
+            done.append(cleaned)
+        return done
+
+    def retain(self) -> int:
+        return asyncio.run(Upkeep(self.store).retain())
+
+    def stop(self) -> None:
+        """As an operator stops it: everything synced and marked as clean."""
+        self.commit()
+        asyncio.run(self.store.close())
+
+    def kill(self) -> None:
+        """As a crash ends it: the files stay as they are."""
+        for directory in self.store.directories:
+            directory.close(clean=False)
 
 
 @contextmanager
-def data_directory(path: Path) -> Iterator[DataDirectory]:
-    """A data directory, closed cleanly at the end of the block."""
-    opened = DataDirectory(path)
+def running_ottla(data: Path, configs: Callable[[str], Config] = config_of) -> Iterator[OttlaNode]:
+    """A node on a data directory, stopped at the end of the block."""
+    node = OttlaNode(data, configs)
     try:
-        yield opened
+        yield node
     except BaseException:
-        opened.crash()
+        node.kill()
         raise
-    opened.close()
+    node.stop()
 
 
 def batches(log: PartitionLog, upper_offset: int, max_bytes: int = 3000) -> Iterator[tuple[BatchHeader, bytes]]:
