@@ -25,7 +25,7 @@ from ottla.config import (
 )
 from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata, encode_partition_metadata
 from ottla.core.log.files import PARTITION_METADATA, directory_name
-from ottla.core.log.indexes import AbortedTxn, BadIndex, overlapping
+from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn, BadIndex, overlapping
 from ottla.core.log.producers import Origin
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
@@ -174,7 +174,7 @@ class PartitionLog:
         reason = log.placement(header, now_ms)
         try:
             if reason is not None:
-                self._roll(header.base_offset, reason)
+                self._roll(self._roll_offset(header), reason)
             files = self.here.of(log.active)
             files.append(batch)
             effects = log.appended(header, marker)
@@ -186,6 +186,12 @@ class PartitionLog:
                 self.here.write_epochs(log.epochs.entries)
         except OSError as error:
             raise self.directory.fail(error, "append") from error
+
+    def _roll_offset(self, header: BatchHeader) -> int:
+        """The new segment begins where the log ends, also before a gap in what a leader sent: recovery takes a gap
+        between segments for a loss. Only a gap too wide for relative offsets is left out."""
+        end_offset = self.log.end_offset
+        return end_offset if header.last_offset - end_offset <= RELATIVE_OFFSET_MAX else header.base_offset
 
     def assign_epoch(self, epoch: int) -> None:
         """A new leader epoch begins here; known after a crash even if nothing is ever written in it (KAFKA-7415)."""
@@ -222,7 +228,8 @@ class PartitionLog:
     def begin_flush(self) -> Flush:
         """Everything appended so far, ready to be synced."""
         log = self.log
-        first = log.segment_at(log.recovery_point)
+        # Of a segment that was closed since the last flush the records may be synced, the indexes are not.
+        first = log.segment_at(log.recovery_point - 1)
         closed = [self.here.of(segment) for segment in log.segments[first:-1]]
         active = self.here.of(log.active)
         sync_rest = self.here.begin_sync()
@@ -457,7 +464,9 @@ class PartitionLog:
             if first is not None:
                 self.here.of(log.active).truncate(first, log.config)
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
-            log.truncated(end_offset, rebuild_producers(self.here, self.name, log.segments, end_offset))
+            log.truncated(
+                end_offset, rebuild_producers(self.here, self.name, log.segments, end_offset, log.high_watermark)
+            )
             self.here.write_epochs(log.epochs.entries)
             self._running_max = None
             self.generation += 1

@@ -6,17 +6,17 @@ Rule 2: otherwise the segments from the recovery point on are read whole. The lo
         producer state are made anew.
 Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
         repaired by cutting off what was acknowledged: the log is refused and a person decides.
-Rule 4: between segments without compaction there is no gap. One above the recovery point means that the end of the
-        earlier segment was lost, even where it ends with a whole batch. Where the cleaner has been gaps stay legal,
-        also after `cleanup.policy` was changed to delete.
+Rule 4: a segment begins where the one before it ends. Only the cleaner makes gaps between them, and only below the
+        recovery point. A gap above means that the end of the earlier segment was lost, even where it ends with a whole
+        batch, and whatever `cleanup.policy` says.
 Rule 5: recovering again changes nothing.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ottla.config import CLEANUP_POLICY, PRODUCER_ID_EXPIRATION_MS, Config
+from ottla.config import PRODUCER_ID_EXPIRATION_MS, Config
 from ottla.core.log import files
 from ottla.core.log.checkpoints import BadCheckpoint, decode_epochs
 from ottla.core.log.epochs import LeaderEpochs
@@ -58,12 +58,14 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
     if not segments:
         segments = [Segment(left.log_start_offset, created_ms=clock.wall_ms())]
         here.create(segments[0])
-    for segment in segments:
+    # Recovery makes the indexes of what it reads anew; before that a torn segment cannot be indexed.
+    whole = len(segments) if left.clean else _first_to_recover(segments, left.recovery_point)
+    for segment in segments[:whole]:
         if _lacks_index(listing, segment):
             _mend(here.of(segment), config, "its size fits no index")
     epochs = _read_epochs(here, segments)
     if left.clean:
-        producers, end_offset = _load(here, name, config, segments)
+        producers, end_offset = _load(here, name, config, left, segments)
     else:
         producers, end_offset = _Recovery(here, name, config, left, epochs).run(segments)
     log = Log(name, config, segments, end_offset=end_offset)
@@ -79,9 +81,15 @@ def marker_in(header: BatchHeader, data: Buffer) -> EndTxnMarker | None:
     return read_end_txn_marker(data)
 
 
-def rebuild_producers(here: PartitionFiles, name: str, segments: list[Segment], end_offset: int) -> Producers:
-    """The producer state at `end_offset`: from the newest snapshot before it and the batches that follow."""
-    producers = here.load_snapshot(name, end_offset, segments[0].base_offset)
+def rebuild_producers(
+    here: PartitionFiles, name: str, segments: list[Segment], end_offset: int, high_watermark: int
+) -> Producers:
+    """The producer state at `end_offset`: from a snapshot before it and the batches that follow.
+
+    A snapshot does not tell which transactions ended above the watermark, and those are undecided for readers. So it is
+    the newest one at or below the watermark that counts.
+    """
+    producers = here.load_snapshot(name, min(end_offset, high_watermark), segments[0].base_offset)
     for segment, following in zip_longest(segments, segments[1:]):
         if (
             following is not None and following.base_offset <= producers.end_offset
@@ -97,7 +105,7 @@ def rebuild_producers(here: PartitionFiles, name: str, segments: list[Segment], 
 def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list[AbortedTxn]:
     """The transaction index that the last of these segments should have."""
     last = segments[-1]
-    producers = rebuild_producers(here, name, segments, last.base_offset)
+    producers = rebuild_producers(here, name, segments, last.base_offset, last.base_offset)
     ended = (
         producers.replay(batch.header, marker_in(batch.header, batch.data))
         for batch in BatchWalk(here.of(last).log, last.size)
@@ -122,6 +130,11 @@ def _segments(here: PartitionFiles, listing: dict[str, int], now_ms: int) -> lis
         elif file_name(base_offset, files.LOG) not in listing:
             here.disk.remove(f"{here.path}/{name}")
     return segments
+
+
+def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
+    """The segment of the last offset that was synced: its indexes may not have been."""
+    return max(0, bisect_left(segments, recovery_point, key=lambda one: one.base_offset) - 1)
 
 
 def _lacks_index(listing: dict[str, int], segment: Segment) -> bool:
@@ -155,7 +168,9 @@ def _read_epochs(here: PartitionFiles, segments: list[Segment]) -> LeaderEpochs:
     return epochs
 
 
-def _load(here: PartitionFiles, name: str, config: Config, segments: list[Segment]) -> tuple[Producers, int]:
+def _load(
+    here: PartitionFiles, name: str, config: Config, left: Left, segments: list[Segment]
+) -> tuple[Producers, int]:
     """Producer state and end of a log that was closed cleanly."""
     last = here.of(segments[-1])
     try:
@@ -164,13 +179,15 @@ def _load(here: PartitionFiles, name: str, config: Config, segments: list[Segmen
         except BadIndex as error:
             _mend(last, config, error)
             end_offset = last.next_offset()
-        return rebuild_producers(here, name, segments, end_offset), end_offset
+        high_watermark = max(left.high_watermark, left.log_start_offset)
+        return rebuild_producers(here, name, segments, end_offset, high_watermark), end_offset
     except CorruptBatch as error:
         raise LogDamaged(error.text) from error
 
 
 def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
     """Bring what is kept beside the batches in line with where the log really begins and ends."""
+    epochs_on_disk = list(log.epochs.entries)
     if left.log_start_offset > log.end_offset:
         warn("log.restarted", log=log.name, end_offset=log.end_offset, log_start_offset=left.log_start_offset)
         here.remove(log.segments)
@@ -181,10 +198,11 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
     log.recovery_point = log.end_offset if left.clean else min(left.recovery_point, log.end_offset)
     log.high_watermark = log.log_start_offset
     log.advance_high_watermark(left.high_watermark)
-    before = list(log.epochs.entries)
-    log.epochs.truncate_end(log.end_offset)
+    log.producers.on_high_watermark(log.high_watermark)
+    # An epoch that began at the very end and wrote nothing stays (KAFKA-7415).
+    log.epochs.truncate_end(log.end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
-    if log.epochs.entries != before:
+    if log.epochs.entries != epochs_on_disk:
         here.write_epochs(log.epochs.entries)
     newest = max((offset for offset in here.snapshots if offset <= log.end_offset), default=None)
     in_use = {segment.base_offset for segment in log.segments} | {newest}
@@ -206,16 +224,18 @@ class _Recovery:
         self._name = name
         self._config = config
         self._recovery_point = left.recovery_point
+        self._high_watermark = max(left.high_watermark, left.log_start_offset)
         self._epochs = epochs
-        self._gaps_are_legal = "compact" in config[CLEANUP_POLICY]
         self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to)
 
     def run(self, segments: list[Segment]) -> tuple[Producers, int]:
         """Producer state and end of the log; segments that do not count are taken out of the list."""
-        first = max(0, bisect_right(segments, self._recovery_point, key=lambda one: one.base_offset) - 1)
+        first = _first_to_recover(segments, self._recovery_point)
         end_offset = segments[first].base_offset
         try:
-            producers = rebuild_producers(self._here, self._name, segments[: first + 1], end_offset)
+            producers = rebuild_producers(
+                self._here, self._name, segments[: first + 1], end_offset, self._high_watermark
+            )
             for index in range(first, len(segments)):
                 if not self._follows(segments[index], end_offset, is_first=index == first):
                     self._drop(segments, index, f"segment {segments[index].base_offset} does not follow {end_offset}")
@@ -234,7 +254,7 @@ class _Recovery:
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:
             return True
-        return segment.base_offset > end_offset and (self._gaps_are_legal or end_offset < self._gaps_are_legal_below)
+        return segment.base_offset > end_offset and end_offset < self._gaps_are_legal_below
 
     def _read(self, segment: Segment, expected: int, producers: Producers) -> tuple[int, Damage | None]:
         """Check a segment and make its indexes anew; the offset after it, and where it had to be cut."""

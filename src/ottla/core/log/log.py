@@ -145,6 +145,7 @@ class Log:
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_end(offset)
         self.producers = producers
+        producers.on_high_watermark(self.high_watermark)
 
     def restarted(self, segment: Segment) -> None:
         """Everything was removed; the log begins anew, empty, at the new segment's base offset."""
