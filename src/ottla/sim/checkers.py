@@ -237,7 +237,7 @@ def check_producers(history: History, seen: Seen) -> None:
     for producer_id, state in expected.items():
         found = seen.producers.get(producer_id)
         if found is None:
-            if not _may_be_forgotten(state, history, seen.start_offset):
+            if not history.may_forget(state, seen.start_offset):
                 raise Violation("I19", f"producer {producer_id} is forgotten; the log says {state}")
         elif not _agree(found, state, seen.start_offset):
             raise Violation("I19", f"producer {producer_id} is {found}; the log says {state}")
@@ -251,13 +251,6 @@ def _agree(found: SeenProducer, state: ProducerState, start_offset: int) -> bool
     if (found.epoch, found.txn_first_offset) != (state.epoch, state.txn_first_offset):
         return False
     return found.last_sequence == state.last_sequence or state.last_offset < start_offset
-
-
-def _may_be_forgotten(state: ProducerState, history: History, start_offset: int) -> bool:
-    if state.txn_first_offset is not None:
-        return False
-    silent_ms = history.latest_ms - state.last_timestamp
-    return state.last_offset < start_offset or silent_ms >= history.policy.producer_expiration_ms
 
 
 def check_epochs(history: History, seen: Seen) -> None:

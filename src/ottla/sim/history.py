@@ -121,6 +121,8 @@ class History:
             self._append(self.unanswered)
         self.unanswered = None
         self.batches = [batch for batch in self.batches if batch.last_offset < end_offset]
+        if self.restarting:
+            self.batches = [batch for batch in self.batches if batch.last_offset >= start_offset]
         self.end_offset = end_offset
         self.start_offset = start_offset
         self.durable_end = min(self.durable_end, end_offset)
@@ -178,6 +180,13 @@ class History:
             if batch.is_transactional and state.txn_first_offset is None:
                 state.txn_first_offset = batch.base_offset
         return states
+
+    def may_forget(self, state: ProducerState, start_offset: int) -> bool:
+        """Whether a producer may be unknown: silent for long, or all it wrote was removed."""
+        if state.txn_first_offset is not None:
+            return False
+        silent_ms = self.latest_ms - state.last_timestamp
+        return state.last_offset < start_offset or silent_ms >= self.policy.producer_expiration_ms
 
     def may_start_at(self, start_offset: int) -> bool:
         """Whether retention, as it ran last or was asked, may have removed everything before `start_offset`."""

@@ -75,13 +75,13 @@ class Senders:
 
     def again(self, history: History) -> Batch | None:
         """A batch that is in the log already, from a producer that did not get the answer."""
-        sent = [batch for batch in history.batches if batch.base_sequence >= 0 and not batch.is_control]
+        known = dict(self._known(history))
+        sent = [batch for batch in history.batches if batch.producer_id in known and not batch.is_control]
         return self._random.choice(sent[-8:]) if sent else None
 
     def bad(self, history: History, now_ms: int) -> tuple[Outgoing, str] | None:
         """A batch that must be refused, and what is wrong with it."""
-        states = sorted(history.producers().items())
-        known = [(producer_id, state) for producer_id, state in states if state.last_sequence >= 0]
+        known = self._known(history)
         if not known:
             return None
         producer_id, state = self._random.choice(known)
@@ -96,6 +96,15 @@ class Senders:
         spoiled = bytearray(outgoing.data)
         spoiled[self._random.randrange(17, len(spoiled))] ^= 1 << self._random.randrange(8)
         return Outgoing(bytes(spoiled), outgoing.batch), wrong
+
+    def _known(self, history: History) -> list[tuple[int, ProducerState]]:
+        """Producers that the log must remember; one that it may forget may go on as it likes."""
+        states = sorted(history.producers().items())
+        return [
+            (producer_id, state)
+            for producer_id, state in states
+            if state.last_sequence >= 0 and not history.may_forget(state, history.start_offset)
+        ]
 
     def marker(self, history: History, now_ms: int) -> Outgoing | None:
         """The end of some open transaction."""

@@ -81,7 +81,9 @@ class Subject:
 
     def read(self, offset: int, upper_offset: int, max_bytes: int = EVERYTHING) -> list[Batch]:
         """One fetch: the whole batches in the answer, each with its CRC checked."""
-        return list(decode_all(self.partition.read(offset, max_bytes, upper_offset).read()))
+        found = self.partition.read(offset, max_bytes, upper_offset)
+        with self.directory.guard("read"):
+            return list(decode_all(found.read()))
 
     def read_all(self, offset: int, upper_offset: int, max_bytes: int = EVERYTHING) -> Iterator[Batch]:
         """Fetch after fetch until the bound, as a consumer that catches up."""

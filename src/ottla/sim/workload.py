@@ -166,7 +166,9 @@ class Workload:
 
     async def do_advance_watermark(self) -> None:
         log = self.subject.log
-        target = self.random.choice((log.end_offset, self.random.randint(log.high_watermark, log.end_offset)))
+        ends = (batch.last_offset + 1 for batch in self.history.batches)
+        ahead = [end for end in ends if log.high_watermark <= end] or [log.end_offset]
+        target = self.random.choice((log.end_offset, self.random.choice(ahead)))
         log.advance_high_watermark(target)
         if log.high_watermark != target:
             raise Violation("I14", f"the watermark was moved to {target} and is {log.high_watermark}")
@@ -300,11 +302,11 @@ class Workload:
 
     async def do_kill(self) -> None:
         """The process dies, the machine does not: everything written is still there."""
-        sync_failed = bool(self.disk.struck)
-        end_offset = self.history.end_offset
+        end_offset, crashes, struck = self.history.end_offset, self.crashes, bool(self.disk.struck)
         self.disk = self.disk.after_kill()
         await self._start()
-        if self.subject.log.end_offset < end_offset and not sync_failed:
+        undisturbed = self.crashes == crashes and not struck and not self.disk.struck
+        if undisturbed and self.subject.log.end_offset < end_offset:
             raise Violation(
                 "I1", f"a killed process left a log up to {end_offset}; found {self.subject.log.end_offset}"
             )
@@ -354,6 +356,7 @@ class Workload:
             except (Refused, OSError) as error:
                 self._check_excused(error)
                 self.disk = self.disk.after_kill()
+        self._note_time()
         if check:
             self._check_recovering_twice(twin)
             checkers.check_recovered(self.history, self.subject.look())
@@ -394,6 +397,7 @@ class Workload:
 
     def _check(self, *, full: bool) -> None:
         log = self.subject.log
+        self._note_time()
         checkers.check_watermark_kept(self.watermark, log.high_watermark)
         self.watermark = log.high_watermark
         if full:
