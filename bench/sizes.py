@@ -1,0 +1,48 @@
+"""How much each part does."""
+
+from dataclasses import dataclass
+
+KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rounds: int
+    codec_partitions: tuple[int, ...]
+    append_bytes: int
+    """Bytes appended in a round."""
+    append_batches_max: int
+    """Batches in a round at most: small batches would take long to fill the bytes."""
+    random_reads: int
+    recovery_bytes: tuple[int, ...]
+    closed_segments: tuple[int, ...]
+    partitions: int
+    lookup_segments: tuple[int, ...]
+    lookups: int
+
+
+FULL = Sizes(
+    rounds=7,
+    codec_partitions=(1, 10, 1000),
+    append_bytes=32 * MiB,
+    append_batches_max=10_000,
+    random_reads=2000,
+    recovery_bytes=(64 * MiB, 256 * MiB, 1 * GiB),
+    closed_segments=(10, 100, 1000),
+    partitions=1000,
+    lookup_segments=(10, 1000, 100_000),
+    lookups=2000,
+)
+
+TINY = Sizes(
+    rounds=1,
+    codec_partitions=(1, 10),
+    append_bytes=64 * KiB,
+    append_batches_max=20,
+    random_reads=5,
+    recovery_bytes=(64 * KiB, 128 * KiB),
+    closed_segments=(1, 3),
+    partitions=3,
+    lookup_segments=(2, 5),
+    lookups=5,
+)
