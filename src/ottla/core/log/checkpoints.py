@@ -4,11 +4,16 @@ A file that does not parse raises `BadCheckpoint`: the reader decides what is sa
 """
 
 import base64
-import binascii
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from ottla.config.properties import BadProperties, parse_properties
+
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_DIGITS_MAX = 19  # of a 64-bit number
 
 
 class BadCheckpoint(ValueError):
@@ -82,20 +87,19 @@ class MetaProperties(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "MetaProperties":
-        fields = dict(line.split("=", 1) for line in _text(data).splitlines() if "=" in line and line[0] != "#")
+        try:
+            fields = parse_properties(_text(data))
+        except BadProperties as error:
+            raise BadCheckpoint(str(error)) from error
         version = fields.get("version", "0")
         if version not in ("0", "1"):
             raise BadCheckpoint(f"meta.properties has version {version}; 0 and 1 are known")
+        # Version 0 is older than node.id.
         node_id = fields.get("node.id") or fields.get("broker.id")
         if node_id is None or "cluster.id" not in fields:
             raise BadCheckpoint("meta.properties lacks node.id or cluster.id")
         directory_id = fields.get("directory.id")
-        return cls(
-            # java.util.Properties escapes "=" and ":" in what it writes.
-            fields["cluster.id"].replace("\\", ""),
-            _number(node_id, "node.id"),
-            decode_id(directory_id.replace("\\", "")) if directory_id else None,
-        )
+        return cls(fields["cluster.id"], _number(node_id, "node.id"), decode_id(directory_id) if directory_id else None)
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
@@ -109,10 +113,9 @@ def encode_id(value: uuid.UUID) -> str:
 
 
 def decode_id(text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError) as error:
-        raise BadCheckpoint(f"{text!r} is not an id of 22 base64 characters") from error
+    if not _ID.fullmatch(text):
+        raise BadCheckpoint(f"{text!r} is not an id of 22 base64 characters")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def _encode_rows(rows: Iterable[str]) -> bytes:
@@ -141,6 +144,6 @@ def _text(data: bytes) -> str:
 
 def _number(text: str, row: str) -> int:
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
         raise BadCheckpoint(f"{text!r} is not a number in {row!r}")
     return int(text)

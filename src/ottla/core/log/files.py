@@ -41,9 +41,9 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 METADATA_TOPIC = "__cluster_metadata"
 
 _NAME_BYTES_MAX = 255
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?")
+_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?")
 _DIRECTORY = re.compile(
-    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)(?:\.[0-9a-f]{32}-(?P<fate>delete|future|stray))?"
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)(?:\.[0-9a-f]{32}-(?P<fate>delete|future|stray))?"
 )
 
 
