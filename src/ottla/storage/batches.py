@@ -26,16 +26,20 @@ class Damage(NamedTuple):
 
 
 class BatchWalk:
-    """The whole batches of `file` up to `end`; afterwards `damage` tells whether that was all. CRCs are not checked."""
+    """The whole batches of `file` from `start`, where one begins, up to `end`. CRCs are not checked.
 
-    def __init__(self, file: File, end: int, *, chunk: int = _CHUNK) -> None:
+    Afterwards `damage` tells whether that was all.
+    """
+
+    def __init__(self, file: File, end: int, *, start: int = 0, chunk: int = _CHUNK) -> None:
         self._file = file
+        self._start = start
         self._end = end
         self._chunk = chunk
         self.damage: Damage | None = None
 
     def __iter__(self) -> Iterator[BatchAt]:
-        position, wanted = 0, self._chunk
+        position, wanted = self._start, self._chunk
         while (left := self._end - position) > 0:
             data = memoryview(self._file.read(position, min(wanted, left)))
             scanned = kernel.scan(data, check_crc=False)

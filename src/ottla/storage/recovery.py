@@ -95,11 +95,21 @@ def rebuild_producers(
             following is not None and following.base_offset <= producers.end_offset
         ) or segment.base_offset >= end_offset:
             continue
-        for batch in BatchWalk(here.of(segment).log, segment.size):
+        for batch in _walk_from(here.of(segment), producers.end_offset):
             if producers.end_offset <= batch.header.base_offset < end_offset:
                 producers.replay(batch.header, marker_in(batch.header, batch.data))
     producers.end_offset = end_offset
     return producers
+
+
+def _walk_from(opened: SegmentFiles, offset: int) -> BatchWalk:
+    """The batches from the one that holds `offset` on; all of the segment's where its index is no help."""
+    size = opened.segment.size
+    try:
+        found = opened.locate(offset)
+    except (BadIndex, CorruptBatch):
+        return BatchWalk(opened.log, size)
+    return BatchWalk(opened.log, size, start=size if found is None else found.position)
 
 
 def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list[AbortedTxn]:
