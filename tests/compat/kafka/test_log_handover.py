@@ -1,0 +1,158 @@
+"""Kafka writes, Ottla takes the directory over and writes on, Kafka takes it back: nobody notices, nothing is lost."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from peers import scenario
+from peers.broker import DATA, KafkaBroker, running_broker
+from peers.client import Client, Draft, Found, Read, send
+from peers.ours import OttlaNode, served, served_committed
+from peers.workload import Sender, interleaved_transactions
+from peers.written import SETTINGS, Written
+
+from ottla.core.log.files import METADATA_TOPIC
+from ottla.kernel import Codec
+
+NAMES = [f"{topic}-{partition}" for topic, partition in scenario.NAMES]
+READERS_OF_LOGS = {
+    "AbstractIndex",
+    "Cleaner",
+    "LeaderEpochFileCache",
+    "LocalLog",
+    "LogCleaner",
+    "LogCleanerManager",
+    "LogLoader",
+    "LogManager",
+    "LogSegment",
+    "OffsetIndex",
+    "Partition",
+    "ProducerStateManager",
+    "ReplicaManager",
+    "TimeIndex",
+    "TransactionIndex",
+    "UnifiedLog",
+}
+"""The classes of Kafka that would have something to say about a log that is not as it should be."""
+
+
+class Said(NamedTuple):
+    """What one of the two says of a partition."""
+
+    log_start: int
+    log_end: int
+    last_stable: int
+    records: list[Read]
+    committed: list[Read]
+    newest: Found
+
+
+def write_on(node: OttlaNode) -> None:
+    """Every way of changing a log, on logs that Kafka began."""
+    for codec in Codec:
+        Sender(seed=codec).fill(node.log("codecs-0"), 4, codecs=(codec,))
+    Sender().fill(node.log("empty-0"), 10)
+    Sender().fill(node.log("append-time-0"), 5)
+    for partition in range(2):
+        Sender(5000, seed=partition).fill(node.log(f"idempotent-{partition}"), 7)
+    for topic in scenario.RECOMPRESSING:
+        Sender().fill(node.log(f"recompressed-{topic}-0"), 3)
+    interleaved_transactions(node.log("transactions-0"), 5001, rounds=3)
+    node.log("hourly-0").truncate(node.log("hourly-0").log.end_offset - 20)
+    Sender(5010).fill(node.log("hourly-0"), 3)
+    Sender().fill(node.log("trimmed-0"), 10)
+    for topic in ("compacted", "compacted-transactions", "purged"):
+        log = node.log(f"{topic}-0")
+        Sender().keyed(log, range(3, 9))
+        Sender().keyed(log, range(5), tombstone=True)
+        log.roll()
+        Sender().keyed(log, range(2))
+    node.commit()
+    node.log("trimmed-0").delete_records(190)
+    node.retain()
+    assert len(node.clean()) == 3
+
+
+def say(node: OttlaNode, name: str) -> Said:
+    log = node.log(name)
+    found = log.find_max_timestamp()
+    return Said(
+        log.log.log_start_offset,
+        log.log.end_offset,
+        log.log.last_stable_offset,
+        served(log),
+        served_committed(log),
+        Found(-1, -1) if found is None else Found(found.offset, found.timestamp),
+    )
+
+
+def ask(client: Client) -> dict[str, Said]:
+    partitions = [TopicPartition(*each) for each in scenario.NAMES]
+    starts = client.list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+    ends = client.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+    stable = client.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), committed=True)
+    newest = client.list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()))
+    records = client.read_all(scenario.NAMES)
+    committed = client.read_all(scenario.NAMES, committed=True)
+    return {
+        f"{each[0]}-{each[1]}": Said(
+            starts[each].offset, ends[each].offset, stable[each].offset, records[each], committed[each], newest[each]
+        )
+        for each in scenario.NAMES
+    }
+
+
+class Handover(NamedTuple):
+    ottla: dict[str, Said]
+    kafka: dict[str, Said]
+    broker: KafkaBroker
+    said_at_start: list[str]
+
+
+@pytest.fixture(scope="module")
+def handover(kafka_jars: Path, kafka_written: Written, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
+    home = tmp_path_factory.mktemp("handover")
+    shutil.copytree(kafka_written.clean, home / DATA)
+    node = OttlaNode(home / DATA)
+    write_on(node)
+    ottla = {name: say(node, name) for name in NAMES}
+    node.stop()
+    with running_broker(kafka_jars, home, SETTINGS) as broker:
+        kafka = ask(Client(broker.bootstrap))
+        yield Handover(ottla, kafka, broker, broker.log().splitlines())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kafka_serves_what_ottla_wrote(handover: Handover, name: str) -> None:
+    assert handover.kafka[name] == handover.ottla[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_something_was_written(handover: Handover, kafka_written: Written, name: str) -> None:
+    """Except to the two logs that served their purpose in recovery."""
+    changed = handover.ottla[name].records != kafka_written.truth[name].records
+    assert changed == (name not in ("torn-0", "rotten-0"))
+
+
+def test_kafka_trusts_the_directory(handover: Handover) -> None:
+    """The mark of a clean shutdown is honoured, and no log seems odd; only the metadata log is always read again."""
+    assert any("since clean shutdown file was found" in line for line in handover.said_at_start)
+    of_logs = [line.split(maxsplit=3) for line in handover.said_at_start if line.count(" ") >= 3]
+    assert [text for _, level, name, text in of_logs if level in ("WARN", "ERROR") and name in READERS_OF_LOGS] == []
+    recovered = [line for line in handover.said_at_start if "Recovering unflushed segment" in line]
+    assert [line for line in recovered if METADATA_TOPIC not in line] == []
+
+
+def test_kafka_writes_on(handover: Handover) -> None:
+    """A record in each partition, after all the others."""
+    client = Client(handover.broker.bootstrap)
+    producer = client.producer(enable_idempotence=True)
+    for topic, partition in scenario.NAMES:
+        send(producer, topic, [Draft(b"key", b"after the handover", scenario.START_MS)], partition)
+    ends = client.list_offsets({TopicPartition(*each): OffsetSpec.latest() for each in scenario.NAMES})
+    for (topic, partition), found in ends.items():
+        assert found.offset == handover.kafka[f"{topic}-{partition}"].log_end + 1
