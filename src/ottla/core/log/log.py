@@ -70,11 +70,14 @@ class Log:
         """The offset after the last one that segment may hold."""
         return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.end_offset
 
-    def check_readable(self, offset: int, upper_offset: int) -> None:
-        if not self.log_start_offset <= offset <= upper_offset:
+    def check_readable(self, offset: int) -> None:
+        """Refuse what is not in the log. Above the watermark there is nothing to read yet, which is no refusal: a
+        consumer that was told so after a change of leader would give up its position.
+        """
+        if not self.log_start_offset <= offset <= self.end_offset:
             raise Refused(
                 Error.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: offset {offset} is outside of {self.log_start_offset} to {upper_offset}",
+                f"{self.name}: offset {offset} is outside of {self.log_start_offset} to {self.end_offset}",
             )
 
     # Appending.

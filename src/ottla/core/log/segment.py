@@ -3,14 +3,23 @@
 Rule 1: the first batch that begins more than `index.interval.bytes` after the last index entry gets an entry.
 Rule 2: time counts from the first batch's timestamp, by the timestamps of records; only a segment without one counts
         by the clock. So a log that is replayed rolls where the original did.
-Rule 3: relative offsets fit into 31 bits.
+Rule 3: a compacted log rolls in time for `max.compaction.lag.ms`: the active segment is never cleaned.
+Rule 4: relative offsets fit into 31 bits.
 """
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
-from ottla.config import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, SEGMENT_INDEX_BYTES, SEGMENT_MS, Config
+from ottla.config import (
+    CLEANUP_POLICY,
+    INDEX_INTERVAL_BYTES,
+    MAX_COMPACTION_LAG_MS,
+    SEGMENT_BYTES,
+    SEGMENT_INDEX_BYTES,
+    SEGMENT_MS,
+    Config,
+)
 from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
 from ottla.kernel import BatchHeader
 
@@ -59,7 +68,7 @@ class Segment:
             return None
         if self.size + header.size > config[SEGMENT_BYTES]:
             return RollReason.SIZE
-        if self._waited_ms(header.max_timestamp, now_ms) > config[SEGMENT_MS] - self.roll_jitter_ms:
+        if self._waited_ms(header.max_timestamp, now_ms) > _open_ms_max(config) - self.roll_jitter_ms:
             return RollReason.TIME
         index_bytes_max = config[SEGMENT_INDEX_BYTES]
         if (self.offset_entries + 1) * OFFSET_ENTRY.size > index_bytes_max:
@@ -105,3 +114,9 @@ class Segment:
         if self.first_timestamp is not None and self.first_timestamp >= 0:
             return timestamp - self.first_timestamp
         return now_ms - self.created_ms
+
+
+def _open_ms_max(config: Config) -> int:
+    if "compact" in config[CLEANUP_POLICY]:
+        return min(config[SEGMENT_MS], config[MAX_COMPACTION_LAG_MS])
+    return config[SEGMENT_MS]
