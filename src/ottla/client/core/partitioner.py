@@ -1,0 +1,55 @@
+"""Which partition a record goes to.
+
+Rule 1: records of equal keys go to the same partition, the one Kafka's own clients choose: murmur2 of the key's bytes,
+        without its sign, modulo the number of partitions. More partitions move keys; nothing else does.
+Rule 2: records without a key stay with one partition until a batch's worth of bytes went there, then move to another
+        drawn at random (KIP-794): batches are full, and the partitions' shares even out.
+Rule 3: only records without a key avoid partitions that have no leader; a key's place does not depend on the weather.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.client.core.chance import Chance
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFF_FFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash of Kafka's clients, without sign."""
+    length = len(data)
+    h = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if whole != length:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFF_FFFF) % partitions
+
+
+class StickyPartition:
+    """The partition of one topic that records without a key go to at present."""
+
+    def __init__(self, stick_bytes: int, chance: Chance) -> None:
+        self._stick_bytes = stick_bytes
+        self._chance = chance
+        self._current: int | None = None
+        self._filled = 0
+
+    def choose(self, available: Sequence[int], size: int) -> int:
+        """The partition for a record of `size` bytes; `available` are those with a leader, at least one."""
+        if self._current is None or self._current not in available or self._filled >= self._stick_bytes:
+            others = [partition for partition in available if partition != self._current] or available
+            self._current = others[self._chance.randrange(len(others))]
+            self._filled = 0
+        self._filled += size
+        return self._current
