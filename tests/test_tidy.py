@@ -27,8 +27,10 @@ MAY_IMPORT = {
     "io": set(),
     "observe": set(),
     "storage": {"wire", "kernel", "config", "core", "io", "observe"},
-    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
-    "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
+    "broker": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
+    "client": {"wire", "kernel", "config", "io", "observe"},
+    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
+    "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
 }
 
 MODULE_LINES = 600

@@ -10,6 +10,7 @@ Rule 2: an I/O error takes the whole directory offline, because a batch may be t
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -52,14 +53,18 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
-class Slice(NamedTuple):
-    """Whole or cut batches in a file, as they go to a consumer."""
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Batches in a file, the last perhaps cut, as they go to a consumer. Its `len` is theirs."""
 
     file: File | None
     position: int
     length: int
     first_offset: int
     """Of the first batch, which may begin before the offset that was asked for."""
+
+    def __len__(self) -> int:
+        return self.length
 
     def read(self) -> bytes:
         return self.file.read(self.position, self.length) if self.file is not None else b""
@@ -270,11 +275,12 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, upper_offset: int, *, whole_batch: bool = True) -> Slice:
         """The batches from the one that holds `offset` on, up to `max_bytes`, none at or past `upper_offset`.
 
-        With `whole_batch` the first one comes whole even if it is larger, so that a reader always gets on.
+        With `whole_batch` the first one comes whole even if it is larger, so that a reader always gets on; without,
+        nothing comes when not even the first fits.
         """
         log = self.log
-        log.check_readable(offset, upper_offset)
-        if offset == upper_offset:
+        log.check_readable(offset)
+        if offset >= upper_offset:
             return Slice(None, 0, 0, offset)
         with self.directory.guard("read"):
             for index in range(log.segment_at(offset), len(log.segments)):
@@ -284,7 +290,7 @@ class PartitionLog:
                     continue  # Compaction left nothing here at or after the offset.
                 available = self._end_position(index, upper_offset) - found.position
                 wanted = max(max_bytes, found.header.size) if whole_batch else max_bytes
-                length = max(min(wanted, available), 0)
+                length = min(wanted, available) if wanted >= found.header.size else 0
                 return Slice(self.here.of(segment).log, found.position, length, found.header.base_offset)
         return Slice(None, 0, 0, offset)
 
@@ -451,13 +457,16 @@ class PartitionLog:
         log = self.log
         if offset >= log.end_offset:
             return
-        if offset <= log.log_start_offset:
+        if offset < log.segments[0].base_offset:
             self.restart(offset)
             return
         with self.directory.guard("truncate"):
             keep = log.segment_at(offset)
             first = self._look_up(log.segments[keep], lambda files: files.locate(offset))
             end_offset = offset if first is None else min(offset, first.header.base_offset)
+            if end_offset < log.log_start_offset:
+                # The batch begins before the log start; where it goes from will be written again.
+                self.directory.keep_log_start(self.key, end_offset)
             self.directory.lower_recovery_point(self.key, end_offset)
             self.here.remove(log.segments[keep + 1 :])
             del log.segments[keep + 1 :]

@@ -42,6 +42,11 @@ class LogStore:
 
     async def open(self, paths: Iterable[str], cluster_id: str, node_id: int, config_of: ConfigOf) -> None:
         """Take the directories and open every log in them; what fails is left out and named in the trace."""
+        self.take(paths, cluster_id, node_id)
+        await self.load(config_of)
+
+    def take(self, paths: Iterable[str], cluster_id: str, node_id: int) -> None:
+        """Make the directories this node's; one that cannot be used is left out."""
         for path in paths:
             try:
                 directory = LogDirectory(self.disk, path, self._directory_failed)
@@ -52,6 +57,9 @@ class LogStore:
             self.directories.append(directory)
         if not self.directories:
             raise Refused(Error.KAFKA_STORAGE_ERROR, "none of the log.dirs can be used; the log says why of each")
+
+    async def load(self, config_of: ConfigOf) -> None:
+        """Open every log in the directories."""
         await gather(*(self._open_logs(directory, config_of) for directory in self.directories))
 
     async def _open_logs(self, directory: LogDirectory, config_of: ConfigOf) -> None:

@@ -1,0 +1,1 @@
+"""The glue of a node: connections, requests, partitions. Decisions are in `core/`, files in `storage/`."""

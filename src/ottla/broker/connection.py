@@ -1,0 +1,215 @@
+"""One client's connection: frames in, answers out.
+
+Rule 1: requests are taken in the order they arrive, and answered in that order. A handler does what must keep the
+        order before it returns; what it returns to be awaited overlaps with the requests after it.
+Rule 2: what arrives goes into one buffer that all connections share. Only a connection with half a frame has a buffer
+        of its own, which grows with what has really arrived. Records are read from there and written to the log
+        before the buffer is used again; everything else was copied when it was decoded.
+Rule 3: a client that does not take its answers, or has too many requests open, is not read from until it has caught up.
+Rule 4: what cannot be a request ends the connection, with one line in the log.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.dispatch import Answer, Call, answer, answer_unknown
+from ottla.broker.outlet import Outlet, Part, outlet_for
+from ottla.observe.trace import warn
+from ottla.wire.codec import Malformed
+from ottla.wire.frame import UnknownRequest, decode_request
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+
+_SIZE = Struct(">i")
+_OWN_BUFFER_MIN = 4096
+_OPEN_REQUESTS_MAX = 64
+_QUEUED_BYTES_MAX = 1 << 20
+SHARED_BUFFER_BYTES = 1 << 18
+
+
+class _Open:
+    """A request that waits for its turn or for its answer."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, node: "Node", listener: str) -> None:
+        self.node = node
+        self.listener = listener
+        self.peer = "?"
+        self.client_software: tuple[str, str] | None = None
+        self.half_frame_since_ms: int | None = None
+        self.last_active_ms = 0
+        self._transport: asyncio.Transport
+        self._outlet: Outlet
+        self._own: bytearray | None = None
+        self._filled = 0
+        self._open: deque[_Open] = deque()
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._paused = False
+        self._closed = False
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "?"
+        self._outlet = outlet_for(transport, self._go_on)
+        self.last_active_ms = self.node.clock.monotonic_ms()
+        if not self.node.connections.admit(self):
+            self.close()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._closed = True
+        self._outlet.close()
+        for task in list(self._tasks):
+            task.cancel()
+        self._open.clear()
+        self.node.connections.forget(self)
+
+    def resume_writing(self) -> None:
+        self._go_on()
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        if self._own is None:
+            return self.node.receive_buffer
+        if self._filled == len(self._own):
+            grown = bytearray(min(2 * len(self._own), self.node.request_bytes_max + _SIZE.size))
+            grown[: self._filled] = self._own
+            self._own = grown
+        return memoryview(self._own)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active_ms = self.node.clock.monotonic_ms()
+        if self._own is None:
+            self._take(self.node.receive_buffer[:nbytes])
+        else:
+            self._filled += nbytes
+            if self._filled >= self._needed():
+                whole, self._own = memoryview(self._own)[: self._filled], None
+                self._take(whole)
+
+    def _needed(self) -> int:
+        """How many bytes the frame at the front of the own buffer takes, as far as it can be told."""
+        assert self._own is not None
+        if self._filled < _SIZE.size:
+            return _SIZE.size
+        size: int = _SIZE.unpack_from(self._own)[0]
+        return size + _SIZE.size
+
+    def _take(self, data: memoryview) -> None:
+        """Handle the whole frames in `data`; keep the rest."""
+        position, end = 0, len(data)
+        while end - position >= _SIZE.size and not self._closed and not self._paused:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 <= size <= self.node.request_bytes_max:
+                self.refuse(f"a frame of {size} bytes; socket.request.max.bytes is {self.node.request_bytes_max}")
+                return
+            start = position + _SIZE.size
+            if start + size > end:
+                break
+            position = start + size
+            self._receive(data[start:position])
+        self._keep(data[position:])
+
+    def _keep(self, rest: memoryview) -> None:
+        self._filled = len(rest)
+        if not self._filled or self._closed:
+            self._own, self.half_frame_since_ms = None, None
+            return
+        own = bytearray(max(_OWN_BUFFER_MIN, 2 * self._filled))
+        own[: self._filled] = rest
+        self._own = own
+        if self._filled >= _SIZE.size:
+            # A frame of a moderate size gets its room at once, a huge one only as its bytes arrive.
+            needed = min(self._needed(), SHARED_BUFFER_BYTES)
+            if needed > len(own):
+                self._own = own + bytearray(needed - len(own))
+        if self.half_frame_since_ms is None:
+            self.half_frame_since_ms = self.last_active_ms
+
+    # Requests and answers.
+
+    def _receive(self, frame: memoryview) -> None:
+        try:
+            request = decode_request(frame)
+        except UnknownRequest as unknown:
+            header = unknown.header
+            call = Call(self.node, self, header.request_api_key, 0, header.correlation_id, header.client_id)
+            result: Answer | Awaitable[Answer] | None = answer_unknown(call, str(unknown))
+        except Malformed as malformed:
+            self.refuse(str(malformed))
+            return
+        else:
+            call = Call(self.node, self, request.api_key, request.version, request.correlation_id, request.client_id)
+            result = answer(request.body, call)
+        if result is None:
+            return  # Produce with acks=0.
+        waiting = _Open()
+        self._open.append(waiting)
+        if isinstance(result, Answer):
+            self._finish(waiting, result)
+        else:
+            task = asyncio.ensure_future(result)
+            self._tasks.add(task)
+            task.add_done_callback(lambda done: self._finish_later(waiting, done))
+        self._slow_down()
+
+    def _finish_later(self, waiting: _Open, task: asyncio.Future[Answer]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and not self._closed:
+            self._finish(waiting, task.result())
+
+    def _finish(self, waiting: _Open, result: Answer) -> None:
+        waiting.answer = result
+        ready: list[Part] = []
+        while self._open and (first := self._open[0].answer) is not None:
+            if first.fault is not None:
+                self.refuse(first.fault)
+                return
+            ready += first.parts
+            self._open.popleft()
+        if ready:
+            self._outlet.send(ready)
+            self._go_on()
+
+    def _slow_down(self) -> None:
+        if not self._paused and self._is_behind():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._paused and not self._closed and not self._is_behind():
+            self._paused = False
+            self._transport.resume_reading()
+            if self._own is not None:
+                waiting, self._own = memoryview(self._own)[: self._filled], None
+                self._take(waiting)
+
+    def _is_behind(self) -> bool:
+        return len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX
+
+    def refuse(self, reason: str) -> None:
+        if not self._closed:
+            warn("connection.refused", peer=self.peer, listener=self.listener, reason=reason)
+            self.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is still to come or to be taken."""
+        return bool(self._open) or self._outlet.queued_bytes > 0
+
+    def close(self) -> None:
+        self._closed = True
+        self._outlet.close()
+        self._transport.abort()

@@ -1,0 +1,100 @@
+"""From a request to its answer: one table of handlers, and the one place where the unforeseen is caught.
+
+A handler is a plain function of the decoded request and the `Call`. What it does before it returns happens in the
+connection's order. It returns the response, or an awaitable of it; `None` means that there is no answer.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.outlet import Part
+from ottla.observe.trace import warn
+from ottla.wire.api import ApiKey
+from ottla.wire.errors import Error, Refused
+from ottla.wire.frame import encode_response
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import Connection
+    from ottla.broker.node import Node
+
+Handler = Callable[[Any, "Call"], Any]
+
+ROUTES: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "produce.produce",
+    ApiKey.FETCH: "fetch.fetch",
+    ApiKey.LIST_OFFSETS: "offsets.list_offsets",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offsets.offset_for_leader_epoch",
+    ApiKey.DELETE_RECORDS: "offsets.delete_records",
+    ApiKey.DESCRIBE_LOG_DIRS: "logs.describe_log_dirs",
+    ApiKey.DESCRIBE_PRODUCERS: "logs.describe_producers",
+    ApiKey.API_VERSIONS: "api_versions.api_versions",
+}
+"""Module and function under `broker/handlers`; imported when first asked for, so that a node starts at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a handler may want to know beside the request."""
+
+    node: "Node"
+    connection: "Connection"
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class Answer(NamedTuple):
+    """A whole frame in parts, or why the connection has to end."""
+
+    parts: list[Part]
+    fault: str | None = None
+
+
+def answer(request: Any, call: Call) -> Answer | Awaitable[Answer] | None:
+    """Have a request handled; whatever happens becomes an answer."""
+    try:
+        handler = handler_of(call.api_key)
+        response = handler(request, call)
+        if response is None:
+            return None
+        if isinstance(response, Awaitable):
+            return _answer_later(call, response)
+        return Answer(encode_response(response, call.version, call.correlation_id))
+    except Exception as error:
+        return _failed(call, error)
+
+
+async def _answer_later(call: Call, response: Awaitable[Any]) -> Answer:
+    try:
+        return Answer(encode_response(await response, call.version, call.correlation_id))
+    except Exception as error:
+        return _failed(call, error)
+
+
+def _failed(call: Call, error: Exception) -> Answer:
+    """An error that no handler foresaw. The client cannot be told in the response's own words, so it is cut off."""
+    warn("request.failed", api=ApiKey(call.api_key).name, version=call.version, peer=call.connection.peer, error=error)
+    return Answer([], f"the request could not be handled: {error}")
+
+
+def answer_unknown(call: Call, reason: str) -> Answer:
+    """ApiVersions in a version we lack is answered in version 0, so that the client can choose another (KIP-511)."""
+    if call.api_key != ApiKey.API_VERSIONS:
+        return Answer([], reason)
+    from ottla.broker.handlers.api_versions import unsupported_version
+
+    return Answer(encode_response(unsupported_version(), 0, call.correlation_id))
+
+
+@cache
+def handler_of(api_key: int) -> Handler:
+    route = ROUTES.get(ApiKey(api_key))
+    if route is None:
+        raise Refused(Error.UNSUPPORTED_VERSION, f"{ApiKey(api_key).name} is not served here")
+    module, _, function = route.partition(".")
+    handler: Handler = getattr(import_module(f"ottla.broker.handlers.{module}"), function)
+    return handler

@@ -1,0 +1,1 @@
+"""One function per API; `dispatch.ROUTES` names them."""

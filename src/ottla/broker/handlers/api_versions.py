@@ -1,0 +1,46 @@
+"""ApiVersions: what this node speaks. Every client asks this first."""
+
+import re
+
+from ottla.broker.dispatch import ROUTES, Call
+from ottla.wire.api import ApiKey, request_class
+from ottla.wire.api.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from ottla.wire.errors import Error
+from ottla.wire.schema import message_of
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_SOFTWARE_SINCE = 3
+
+
+def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+    if call.version >= _SOFTWARE_SINCE:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(_SOFTWARE.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=Error.INVALID_REQUEST, api_keys=[])
+        call.connection.client_software = names
+    return ApiVersionsResponse(error_code=Error.NONE, api_keys=_served(), **call.node.features())
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """For a version we lack: which ones there are."""
+    versions = [one for one in _served() if one.api_key == ApiKey.API_VERSIONS]
+    return ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=versions)
+
+
+def _served() -> list[ApiVersion]:
+    return [_version(key) for key in sorted(ROUTES)]
+
+
+def _version(key: ApiKey) -> ApiVersion:
+    facts = message_of(request_class(key))
+    first, last = facts.versions[0], facts.versions[-1]
+    if facts.unstable:
+        last -= 1
+    if key is ApiKey.PRODUCE:
+        # Refused below 3, but librdkafka takes a broker that does not name them for one that cannot compress.
+        first = 0
+    return ApiVersion(api_key=key, min_version=first, max_version=last)

@@ -1,0 +1,149 @@
+"""Where offsets are: by time, by leader epoch; and deleting what lies before one."""
+
+from ottla.broker.dispatch import Call
+from ottla.broker.partition import Partition
+from ottla.config import CLEANUP_POLICY
+from ottla.core.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
+from ottla.storage.segment_files import TimeFound
+from ottla.wire.api.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from ottla.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.wire.api.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.wire.errors import Error, Refused
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_READ_COMMITTED = 1
+_NOT_FOUND = TimeFound(-1, -1, -1)
+
+
+def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    named = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    repeated = {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _list_partition(call, topic.name, one, request.isolation_level, repeated)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_partition(
+    call: Call, topic: str, asked: ListOffsetsPartition, isolation: int, repeated: set[tuple[str, int]]
+) -> ListOffsetsPartitionResponse:
+    error, found = Error.NONE, _NOT_FOUND
+    try:
+        if (topic, asked.partition_index) in repeated:
+            raise Refused(Error.INVALID_REQUEST, f"{topic}-{asked.partition_index} is asked for twice")
+        partition = call.node.partition(topic, asked.partition_index)
+        partition.check_epoch(asked.current_leader_epoch)
+        found = _find(partition, asked.timestamp, committed_only=isolation == _READ_COMMITTED)
+    except Refused as refusal:
+        error = refusal.error
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=error,
+        offset=found.offset,
+        timestamp=found.timestamp,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> TimeFound:
+    log = partition.log.log
+    upper = partition.last_stable_offset if committed_only else partition.high_watermark
+    match timestamp:
+        case _ if timestamp == LATEST:
+            return TimeFound(upper, -1, partition.leader_epoch)
+        case _ if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return TimeFound(log.log_start_offset, -1, log.epochs.epoch_at(log.log_start_offset))
+        case _ if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return _NOT_FOUND
+        case _ if timestamp == MAX_TIMESTAMP:
+            found = partition.log.find_max_timestamp()
+        case _ if timestamp >= 0:
+            found = partition.log.find_time(timestamp)
+        case _:
+            raise Refused(Error.INVALID_REQUEST, f"{partition.name}: no offset is meant by timestamp {timestamp}")
+    return found if found is not None and found.offset < upper else _NOT_FOUND
+
+
+def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        throttle_time_ms=0,
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_epoch_end(call, topic.topic, one) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    error, epoch, end_offset = Error.NONE, UNDEFINED_EPOCH, UNDEFINED_OFFSET
+    try:
+        partition = call.node.partition(topic, asked.partition)
+        partition.check_epoch(asked.current_leader_epoch)
+        log = partition.log.log
+        epoch, end_offset = log.epochs.end_offset_of(asked.leader_epoch, log.end_offset)
+    except Refused as refusal:
+        error = refusal.error
+    return EpochEndOffset(partition=asked.partition, error_code=error, leader_epoch=epoch, end_offset=end_offset)
+
+
+def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _delete_before(call, topic.name, one.partition_index, one.offset) for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _delete_before(call: Call, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    low_watermark, error = -1, Error.NONE
+    try:
+        partition = call.node.partition(topic, index)
+        if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
+            raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
+        wanted = partition.high_watermark if offset == LATEST else offset
+        if wanted < 0:
+            raise Refused(Error.OFFSET_OUT_OF_RANGE, f"{partition.name}: no record has offset {wanted}")
+        low_watermark = partition.log.delete_records(wanted)
+        partition.wake_all()
+    except Refused as refusal:
+        error = refusal.error
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)

@@ -1,0 +1,106 @@
+"""Produce: append batches to the partitions led here."""
+
+from asyncio import gather
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from ottla.broker.dispatch import Call
+from ottla.broker.partition import Partition
+from ottla.kernel import InvalidRecords
+from ottla.observe.trace import warn
+from ottla.wire.api.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.wire.errors import Error, Refused
+
+_ACKS = (0, 1, -1)
+_TOPIC_IDS_SINCE = 13
+
+
+def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    syncs: list[Coroutine[Any, Any, None]] = []
+    responses = []
+    for topic in request.topic_data:
+        name = call.node.topic_name(topic.topic_id) if call.version >= _TOPIC_IDS_SINCE else topic.name
+        partitions = [_append(call, request.acks, topic, name, one, syncs) for one in topic.partition_data]
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+    response = ProduceResponse(responses=responses)
+    if request.acks == 0:
+        call.node.spawn(*syncs)
+        _cut_off_if_refused(response, call)
+        return None
+    return _after(syncs, response) if syncs else response
+
+
+def _append(
+    call: Call,
+    acks: int,
+    topic: TopicProduceData,
+    name: str | None,
+    data: PartitionProduceData,
+    syncs: list[Coroutine[Any, Any, None]],
+) -> PartitionProduceResponse:
+    try:
+        if acks not in _ACKS:
+            raise Refused(Error.INVALID_REQUIRED_ACKS, f"acks={acks}; 0, 1 and -1 (all) are possible")
+        partition = call.node.partition(name, data.index, topic.topic_id)
+        if data.records is None:
+            raise Refused(Error.INVALID_RECORD, f"{partition.name}: no record batch was sent")
+        appended = partition.append(memoryview(data.records), acks=acks)
+    except Refused as refusal:
+        return _refused(data.index, refusal)
+    response = PartitionProduceResponse(
+        index=data.index,
+        error_code=Error.NONE,
+        base_offset=appended.first_offset,
+        log_append_time_ms=appended.log_append_time,
+        log_start_offset=partition.log_start_offset,
+    )
+    if partition.must_sync:
+        syncs.append(_sync(partition, appended.last_offset + 1, response))
+    return response
+
+
+async def _sync(partition: Partition, offset: int, response: PartitionProduceResponse) -> None:
+    """Wait for the disk; an answer that it cannot keep is taken back."""
+    try:
+        await partition.sync(offset)
+    except Refused as refusal:
+        response.error_code = refusal.error
+        response.error_message = refusal.text
+        response.base_offset = -1
+
+
+def _refused(index: int, refusal: Refused) -> PartitionProduceResponse:
+    errors = refusal.record_errors if isinstance(refusal, InvalidRecords) else []
+    return PartitionProduceResponse(
+        index=index,
+        error_code=refusal.error,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=one.batch_index, batch_index_error_message=one.message)
+            for one in errors
+        ],
+        error_message=refusal.text,
+    )
+
+
+def _cut_off_if_refused(response: ProduceResponse, call: Call) -> None:
+    """acks=0 has no answer to carry an error, so the connection is closed: the only way to tell the client."""
+    for topic in response.responses:
+        for one in topic.partition_responses:
+            if one.error_code:
+                warn("produce.refused", peer=call.connection.peer, reason=one.error_message)
+                call.connection.close()
+                return
+
+
+async def _after(syncs: list[Coroutine[Any, Any, None]], response: ProduceResponse) -> ProduceResponse:
+    await gather(*syncs)
+    return response

@@ -1,0 +1,107 @@
+"""A partition that this broker leads: its log, its epoch, and who waits for it.
+
+Rule 1: the high watermark moves when everyone in sync has the records. Alone that is at once, or, where the topic asks
+        for a sync (`flush.messages`), when the sync is done: nobody reads what a power cut may take back.
+Rule 2: one sync serves all that was appended before it began (group commit).
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from ottla.broker.waiters import Waiter
+from ottla.config import MIN_INSYNC_REPLICAS
+from ottla.storage.partition_log import Appended, PartitionLog, Slice
+from ottla.storage.upkeep import flush_in_thread
+from ottla.wire.errors import Error, Refused
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    log: PartitionLog
+    topic_id: bytes
+    leader_epoch: int
+    isr: tuple[int, ...]
+    waiters: dict[Waiter, None] = field(default_factory=dict)
+    _sync: "asyncio.Task[None] | None" = None
+
+    @property
+    def name(self) -> str:
+        return self.log.name
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.log.last_stable_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log.log_start_offset
+
+    def lead(self, leader_epoch: int) -> None:
+        """Become leader in an epoch; alone in sync, all that is here counts as committed."""
+        self.leader_epoch = leader_epoch
+        self.log.assign_epoch(leader_epoch)
+        self.log.log.advance_high_watermark(self.log.log.end_offset)
+
+    # Writing.
+
+    def append(self, records: memoryview, *, acks: int) -> Appended:
+        """Append a batch; `until_committed` tells when its acknowledgement may go out."""
+        if acks == -1:
+            wanted = self.log.log.config[MIN_INSYNC_REPLICAS]
+            if len(self.isr) < wanted:
+                raise Refused(
+                    Error.NOT_ENOUGH_REPLICAS,
+                    f"{self.name}: {len(self.isr)} replicas are in sync, min.insync.replicas asks for {wanted}",
+                )
+        appended = self.log.append(records, self.leader_epoch)
+        if not appended.duplicate and not self.log.log.must_flush:
+            self._commit(self.log.log.end_offset, len(records))
+        return appended
+
+    @property
+    def must_sync(self) -> bool:
+        return self.log.log.must_flush
+
+    async def sync(self, offset: int) -> None:
+        """Wait until everything before `offset` is on disk."""
+        while self.log.log.recovery_point < offset:
+            if self._sync is None or self._sync.done():
+                self._sync = asyncio.create_task(self._sync_once())
+            await asyncio.shield(self._sync)
+
+    async def _sync_once(self) -> None:
+        await flush_in_thread(self.log)
+        self._commit(self.log.log.recovery_point, 0)
+
+    def _commit(self, offset: int, size: int) -> None:
+        before = self.high_watermark
+        if self.log.log.advance_high_watermark(offset) > before and self.waiters:
+            for waiter in list(self.waiters):
+                waiter.grown(max(size, 1))
+
+    # Reading.
+
+    def check_epoch(self, asked: int) -> None:
+        """Whether a client's idea of who leads since when is ours; -1 has none."""
+        if asked == -1 or asked == self.leader_epoch:
+            return
+        if asked < self.leader_epoch:
+            raise Refused(Error.FENCED_LEADER_EPOCH, f"{self.name}: epoch {asked} is over, {self.leader_epoch} leads")
+        raise Refused(Error.UNKNOWN_LEADER_EPOCH, f"{self.name}: epoch {asked} is not known here yet")
+
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, whole_batch: bool) -> Slice:
+        upper = self.last_stable_offset if committed_only else self.high_watermark
+        log = self.log.log
+        # A reader may stand between the bound and the end of the log: nothing for it yet, but no mistake either.
+        if upper <= offset <= log.end_offset and offset >= log.log_start_offset:
+            return Slice(None, 0, 0, offset)
+        return self.log.read(offset, max_bytes, upper, whole_batch=whole_batch)
+
+    def wake_all(self) -> None:
+        """Let every waiter look: the partition is going away or has changed."""
+        for waiter in list(self.waiters):
+            waiter.wake()

@@ -1,0 +1,139 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changes.
+
+Rule 1: epoch 0 opens a session, -1 asks without one; either ends the session named beside it.
+Rule 2: otherwise the session must exist and its epoch be the next one, or the request is refused as a whole.
+Rule 3: the answer within a session leaves out partitions that have nothing new to say.
+Rule 4: partitions that returned records go to the back, so that a full answer does not starve the others.
+Rule 5: a full cache gives its place to a new session only if the least recently used one has rested for long.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.wire.api.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.errors import Error, Refused
+
+NO_SESSION = 0
+_EPOCH_MAX = 2**31 - 1
+_FULL = 0
+_FINAL = -1
+
+
+class FetchKey(NamedTuple):
+    """A partition as the client names it: by topic name or, in newer versions, by topic id."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+class _Told(NamedTuple):
+    """What the client was last told of a partition."""
+
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class Session:
+    session_id: int
+    by_id: bool
+    epoch: int = 1
+    used_ms: int = 0
+    wanted: dict[FetchKey, FetchPartition] = field(default_factory=dict)
+    told: dict[FetchKey, _Told] = field(default_factory=dict)
+
+    def has_news(self, key: FetchKey, data: PartitionData) -> bool:
+        """Whether the client must be told, which then counts as done."""
+        news = _Told(data.high_watermark, data.log_start_offset)
+        has_records = data.records is not None and len(data.records) > 0
+        if has_records:
+            self.wanted[key] = self.wanted.pop(key)
+        if data.error_code:
+            self.told.pop(key, None)
+            return True
+        changed = self.told.get(key) != news
+        self.told[key] = news
+        return has_records or changed
+
+
+class Asked(NamedTuple):
+    """What a request asks for, with its session if it has one."""
+
+    wanted: list[tuple[FetchKey, FetchPartition]]
+    session: Session | None
+    is_full: bool
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session is not None else NO_SESSION
+
+
+class FetchSessions:
+    def __init__(self, slots: int, eviction_ms: int) -> None:
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        self._sessions: dict[int, Session] = {}
+        """Least recently used first."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def ask(self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int) -> Asked:
+        """What to read for a request; `new_id` is a random number from 1 to 2^31-1 for a session it may open."""
+        if request.session_epoch in (_FULL, _FINAL):
+            self._sessions.pop(request.session_id, None)
+            wanted = dict(_partitions(request))
+            session = None
+            if request.session_epoch == _FULL and wanted and self._has_room(now_ms):
+                session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
+                self._sessions[session.session_id] = session
+            return Asked(list(wanted.items()), session, is_full=True)
+        session = self._continued(request, by_id)
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        session.used_ms = now_ms
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        for topic in request.forgotten_topics_data:
+            for partition in topic.partitions:
+                key = FetchKey(topic.topic, topic.topic_id, partition)
+                session.wanted.pop(key, None)
+                session.told.pop(key, None)
+        session.wanted.update(_partitions(request))
+        if not session.wanted:
+            del self._sessions[session.session_id]
+            return Asked([], None, is_full=True)
+        return Asked(list(session.wanted.items()), session, is_full=False)
+
+    def _continued(self, request: FetchRequest, by_id: bool) -> Session:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise Refused(Error.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
+        if session.by_id != by_id:
+            raise Refused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.epoch != request.session_epoch:
+            raise Refused(
+                Error.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}",
+            )
+        return session
+
+    def _has_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.used_ms < self._eviction_ms:
+            return False
+        del self._sessions[oldest.session_id]
+        return True
+
+    def _free_id(self, wanted: int) -> int:
+        while wanted in self._sessions or wanted == NO_SESSION:
+            wanted = wanted % _EPOCH_MAX + 1
+        return wanted
+
+
+def _partitions(request: FetchRequest) -> Iterator[tuple[FetchKey, FetchPartition]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield FetchKey(topic.topic, topic.topic_id, partition.partition), partition
