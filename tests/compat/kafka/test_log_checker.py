@@ -9,7 +9,7 @@ from peers import scenario
 from peers.dump import complaints, dump, readable_files
 from peers.written import Written, segments
 
-COMPACTED = {"compacted-0", "compacted-transactions-0", "purged-0"}
+COMPACTED = {f"{topic}-0" for topic in scenario.COMPACTED}
 NAMES = {f"{topic}-{partition}" for topic, partition in scenario.NAMES}
 
 

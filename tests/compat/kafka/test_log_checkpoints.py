@@ -59,7 +59,7 @@ def test_clean_shutdown_mark_is_kafkas(kafka_written: Written) -> None:
 def test_every_file_name_is_known(kafka_written: Written) -> None:
     """A name that is not understood would be left behind for ever, or worse, left out."""
     suffixes = set()
-    for data_directory in (kafka_written.clean, kafka_written.killed, kafka_written.before_cleaning):
+    for data_directory in (kafka_written.clean, kafka_written.killed):
         for directory in partition_directories(data_directory):
             assert files.parse_directory(directory.name) is not None
             if directory.name.startswith(files.METADATA_TOPIC):

@@ -65,7 +65,7 @@ def write_on(node: OttlaNode) -> None:
     node.log("hourly-0").truncate(node.log("hourly-0").log.end_offset - 20)
     Sender(5010).fill(node.log("hourly-0"), 3)
     Sender().fill(node.log("trimmed-0"), 10)
-    for topic in ("compacted", "compacted-transactions", "purged"):
+    for topic in scenario.COMPACTED:
         log = node.log(f"{topic}-0")
         Sender().keyed(log, range(3, 9))
         Sender().keyed(log, range(5), tombstone=True)
@@ -74,7 +74,7 @@ def write_on(node: OttlaNode) -> None:
     node.commit()
     node.log("trimmed-0").delete_records(190)
     node.retain()
-    assert len(node.clean()) == 3
+    assert len(node.clean()) == len(scenario.COMPACTED)
 
 
 def say(node: OttlaNode, name: str) -> Said:

@@ -8,7 +8,7 @@ import pytest
 from peers import scenario
 from peers.client import Found
 from peers.dump import dump, readable_files
-from peers.ours import COMPACTED, OttlaNode, config_of, running_ottla, served, served_committed
+from peers.ours import OttlaNode, config_of, running_ottla, served, served_committed
 from peers.written import Truth, Written
 
 from ottla.core.log import checkpoints, files
@@ -137,7 +137,7 @@ def test_clean_directory_is_left_as_it_was(kafka_written: Written, tmp_path: Pat
         assert _contents(directory / name, log_start) == _contents(kafka_written.clean / name, log_start)
 
 
-@pytest.mark.parametrize("topic", COMPACTED)
+@pytest.mark.parametrize("topic", scenario.COMPACTED)
 def test_recovery_keeps_the_gaps_of_an_earlier_compaction(kafka_written: Written, tmp_path: Path, topic: str) -> None:
     """A topic may have been compacted before its policy became delete: its gaps are no loss, cutting there would be."""
     directory = tmp_path / "data"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from peers import scenario
-from peers.ours import COMPACTED, OttlaNode, config_of, running_ottla
+from peers.ours import OttlaNode, config_of, running_ottla
 from peers.written import Written, segments
 
 from ottla.core.log.producers import Origin
 from ottla.core.log.snapshots import decode_snapshot
 from ottla.kernel import scan
 
-REWRITTEN = (*COMPACTED, "trimmed")
+REWRITTEN = (*scenario.COMPACTED, "trimmed")
 """Logs of which Kafka has removed a part since they were written."""
 
 COPIED = [f"{topic}-{partition}" for topic, partition in scenario.NAMES if topic not in REWRITTEN]

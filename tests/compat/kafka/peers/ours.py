@@ -19,12 +19,10 @@ from peers.broker import CLUSTER_ID
 from peers.client import Read
 from peers.written import SETTINGS
 
-COMPACTED = ("compacted", "compacted-transactions", "purged")
-
 
 def config_of(topic: str, overrides: Mapping[str, str] | None = None) -> Config:
     """The settings that a topic of the scenario has in Kafka, once it is compacted."""
-    compaction = {"cleanup.policy": "compact"} | scenario.CLEANABLE if topic in COMPACTED else {}
+    compaction = {"cleanup.policy": "compact"} | scenario.CLEANABLE if topic in scenario.COMPACTED else {}
     return Config.of(scenario.TOPICS.get(topic, {}) | compaction | dict(overrides or {}), broker=SETTINGS)
 
 

@@ -25,6 +25,7 @@ SMALL = {
     "segment.ms": "31536000000",
 }
 HOURLY = SMALL | {"segment.ms": str(HOUR_MS)}
+FUTURE = {"message.timestamp.after.max.ms": str(200 * HOUR_MS)}
 UNCLEANABLE = {"min.cleanable.dirty.ratio": "1.0"}
 CLEANABLE = {"min.cleanable.dirty.ratio": "0.0001"}
 
@@ -39,11 +40,18 @@ TOPICS: dict[str, dict[str, str]] = {
     "rotten": SMALL,
     "empty": SMALL,
     "compacted": HOURLY,
-    "compacted-transactions": HOURLY | {"message.timestamp.after.max.ms": str(100 * HOUR_MS)},
+    "compacted-transactions": HOURLY | FUTURE,
     "purged": HOURLY | {"delete.retention.ms": "0"},
+    "mixed": HOURLY | FUTURE | {"delete.retention.ms": "0"},
 } | {f"recompressed-{codec}": SMALL | {"compression.type": codec} for codec in RECOMPRESSING}
 
 PARTITIONS = {"idempotent": 2}
+
+CLEANED_ONCE = ("compacted", "compacted-transactions")
+CLEANED_AGAIN = ("purged", "mixed")
+COMPACTED = (*CLEANED_ONCE, *CLEANED_AGAIN)
+PASSES = 3
+"""Of the cleaner, over what is cleaned again: a marker may be dated in the first, emptied in the second, gone after."""
 
 NAMES = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS.get(topic, 1))]
 
@@ -179,19 +187,48 @@ def write_compacted_transactions(writer: Writer) -> None:
     send(plain, "compacted-transactions", writer.keyed(START_MS + 60 * HOUR_MS, range(2)))
 
 
-def write_purged_once(writer: Writer) -> None:
-    """Tombstones that the next pass finds and gives a time to die."""
-    producer = writer.client.producer()
-    send(producer, "purged", writer.keyed(START_MS, range(10)))
-    send(producer, "purged", writer.keyed(START_MS + 10_000, range(5), tombstone=True))
-    send(producer, "purged", writer.keyed(START_MS + 2 * HOUR_MS, range(20, 22)))
+class CleanedAgain:
+    """Topics that are written to before each pass of the cleaner."""
 
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._random = random.Random(11)
+        self._at = START_MS
+        self._plain = writer.client.producer()
+        self._transactional = [_transactional(writer.client, f"mixed-{number}") for number in range(3)]
 
-def write_purged_again(writer: Writer) -> None:
-    """What makes the log dirty again, so that the pass after it removes the tombstones."""
-    producer = writer.client.producer()
-    send(producer, "purged", writer.keyed(START_MS + 4 * HOUR_MS, range(8, 12)))
-    send(producer, "purged", writer.keyed(START_MS + 6 * HOUR_MS, range(2)))
+    def write(self, number: int) -> None:
+        self._write_purged(number)
+        self._write_mixed(number)
+
+    def _write_purged(self, number: int) -> None:
+        """Tombstones that the first pass gives a time to die, and the second removes."""
+        at = START_MS + number * 3 * HOUR_MS
+        send(self._plain, "purged", self._writer.keyed(at, range(8 * number, 10 + 2 * number)))
+        if number == 0:
+            send(self._plain, "purged", self._writer.keyed(at + 10_000, range(5), tombstone=True))
+        send(self._plain, "purged", self._writer.keyed(at + 2 * HOUR_MS, range(20, 22)))
+
+    def _write_mixed(self, number: int) -> None:
+        """Transactions of three producers, records outside of them and tombstones, in an order drawn from the seed."""
+        running: list[Producer] = []
+        for _ in range(70):
+            self._at += self._random.choice((1000, 60_000, HOUR_MS // 4))
+            producer = self._random.choice([self._plain, *self._transactional])
+            if producer in running and self._random.random() < 0.5:
+                running.remove(producer)
+                _end(producer, commit=self._random.random() < 0.6)
+                continue
+            if producer is not self._plain and producer not in running:
+                producer.begin_transaction()
+                running.append(producer)
+            first = self._random.randrange(16)
+            keys = range(first, first + self._random.randrange(1, 5))
+            tombstone = self._random.random() < 0.25
+            send(producer, "mixed", self._writer.keyed(self._at, keys, tombstone=tombstone))
+        for producer in running:
+            _end(producer, commit=self._random.random() < 0.5)
+        send(self._plain, "mixed", self._writer.keyed(START_MS + (60 + 10 * number) * HOUR_MS, range(2)))
 
 
 PLAIN: tuple[Callable[[Writer], None], ...] = (

@@ -2,7 +2,7 @@
 
 Made once per test run and shared by all its processes: the broker writes the scenario, compacts, is killed, is started
 again (so it recovers), tells what it serves, and is stopped cleanly. Kept are copies of the directory as the kill and
-as the clean stop left it, and of the compacted partitions as they were before each pass of the cleaner.
+as the clean stop left it, and of the compacted partitions before and after each pass of the cleaner.
 """
 
 import pickle
@@ -45,15 +45,27 @@ class Truth(NamedTuple):
     newest: Found
 
 
+class CleanerPass(NamedTuple):
+    """One pass of Kafka's cleaner over one partition."""
+
+    topic: str
+    number: int
+    before: Path
+    after: Path
+    """The partition at a later time: compare what lies below `end` only."""
+    start: int
+    """Where the dirty part began."""
+    end: int
+    """The first offset that was not cleaned."""
+
+
 @dataclass(frozen=True)
 class Written:
     """Directories of Kafka's, to be copied before anything writes to them, and the truth by partition directory."""
 
     clean: Path
     killed: Path
-    before_cleaning: Path
-    dirty_from: dict[str, int]
-    """Where the cleaner's pass over a partition of `before_cleaning` began to be dirty."""
+    passes: list[CleanerPass]
     truth: dict[str, Truth]
 
 
@@ -71,8 +83,7 @@ def written_by_kafka(jars: Path, shared: Path) -> Written:
 
 def _make(jars: Path, home: Path) -> Written:
     broker = KafkaBroker(jars, home / "node", SETTINGS)
-    killed, clean, before = home / "killed", home / "clean", home / "before-cleaning"
-    before.mkdir(parents=True)
+    killed, clean = home / "killed", home / "clean"
     broker.start()
     try:
         client = Client(broker.bootstrap)
@@ -81,7 +92,8 @@ def _make(jars: Path, home: Path) -> Written:
         for write in scenario.PLAIN:
             write(writer)
         open_transaction = scenario.write_transactions(writer)
-        dirty_from = _compact(client, writer, broker.log_dir, before)
+        compaction = _Compaction(client, writer, broker.log_dir, home)
+        compaction.run()
         _wait_for_trimming(broker.log_dir)
         broker.kill()
         del open_transaction
@@ -95,27 +107,63 @@ def _make(jars: Path, home: Path) -> Written:
     finally:
         if broker.running:
             broker.kill()
-    return Written(clean, killed, before, dirty_from, truth)
+    return Written(clean, killed, compaction.passes(clean), truth)
 
 
-def _compact(client: Client, writer: scenario.Writer, log_dir: Path, before: Path) -> dict[str, int]:
-    """Keep each partition as it is, let the cleaner at it, wait until it is through."""
-    scenario.write_purged_once(writer)
-    once = ("compacted", "compacted-transactions")
-    for topic in once:
-        shutil.copytree(log_dir / f"{topic}-0", before / f"{topic}-0")
-    for topic in (*once, "purged"):
-        client.alter_topic(topic, {"cleanup.policy": "compact"} | scenario.CLEANABLE)
-    _wait_for_cleaner(log_dir, (*once, "purged"))
-    client.alter_topic("purged", scenario.UNCLEANABLE)
-    dirty_from = cleaner_checkpoint(log_dir)
-    scenario.write_purged_again(writer)
-    shutil.copytree(log_dir / "purged-0", before / "purged-0")
-    if cleaner_checkpoint(log_dir)["purged-0"] != dirty_from["purged-0"]:
-        raise AssertionError("the cleaner ran although nothing was dirty enough")
-    client.alter_topic("purged", scenario.CLEANABLE)
-    _wait_for_cleaner(log_dir, ("purged",))
-    return dict.fromkeys((f"{topic}-0" for topic in once), 0) | {"purged-0": dirty_from["purged-0"]}
+class _Compaction:
+    """Lets the cleaner at the compacted topics when they are written and not before, and keeps what it starts from."""
+
+    def __init__(self, client: Client, writer: scenario.Writer, log_dir: Path, home: Path) -> None:
+        self._client = client
+        self._writer = writer
+        self._log_dir = log_dir
+        self._home = home
+        self._checkpoints: list[dict[str, int]] = [{}]
+
+    def run(self) -> None:
+        again = scenario.CleanedAgain(self._writer)
+        again.write(0)
+        self._clean(scenario.COMPACTED)
+        for number in range(1, scenario.PASSES):
+            for topic in scenario.CLEANED_AGAIN:
+                self._client.alter_topic(topic, scenario.UNCLEANABLE)
+            again.write(number)
+            self._clean(scenario.CLEANED_AGAIN)
+
+    def passes(self, final: Path) -> list[CleanerPass]:
+        found = []
+        for topic in scenario.COMPACTED:
+            name = f"{topic}-0"
+            last = scenario.PASSES - 1 if topic in scenario.CLEANED_AGAIN else 0
+            for number in range(last + 1):
+                after = final if number == last else self._before(number + 1)
+                start, end = (self._checkpoints[index].get(name, 0) for index in (number, number + 1))
+                found.append(CleanerPass(topic, number, self._before(number) / name, after / name, start, end))
+        return found
+
+    def _before(self, number: int) -> Path:
+        return self._home / f"before-cleaning-{number}"
+
+    def _clean(self, topics: Iterable[str]) -> None:
+        self._wait_for_markers(topics)
+        before = self._before(len(self._checkpoints) - 1)
+        for topic in topics:
+            shutil.copytree(self._log_dir / f"{topic}-0", before / f"{topic}-0")
+        checkpoint_now = cleaner_checkpoint(self._log_dir)
+        if checkpoint_now != self._checkpoints[-1]:
+            raise AssertionError(f"the cleaner was not to run: {self._checkpoints[-1]} became {checkpoint_now}")
+        for topic in topics:
+            self._client.alter_topic(topic, {"cleanup.policy": "compact"} | scenario.CLEANABLE)
+        _wait_for_cleaner(self._log_dir, topics)
+        self._checkpoints.append(cleaner_checkpoint(self._log_dir))
+
+    def _wait_for_markers(self, topics: Iterable[str]) -> None:
+        """A commit returns before its markers are in the logs, and the cleaner stops at what is undecided."""
+        latest = {TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics}
+        wait_until(
+            lambda: self._client.list_offsets(latest) == self._client.list_offsets(latest, committed=True),
+            "all transactions of the compacted topics have ended",
+        )
 
 
 def _wait_for_trimming(log_dir: Path) -> None:
