@@ -434,6 +434,7 @@ class PartitionLog:
         log = self.log
         if count == len(log.segments):
             self._roll(log.end_offset, RollReason.ASKED)
+        self._keep_producers(count)
         new_start = max(log.log_start_offset, log.segments[count].base_offset)
         log.advance_log_start(new_start)
         # First the new start, then the files: a crash in between must not leave a hole in what counts as the log.
@@ -451,6 +452,15 @@ class PartitionLog:
             log_start_offset=new_start,
             reason=reason,
         )
+
+    def _keep_producers(self, count: int) -> None:
+        """What the first `count` segments say of producers must outlive them: in a snapshot, and that one durable."""
+        log = self.log
+        first_kept = log.segments[count].base_offset
+        if first_kept not in self.here.snapshots:
+            state = rebuild_producers(self.here, self.name, log.segments[: count + 1], first_kept, first_kept)
+            self.here.write_snapshot(state)
+        self.here.begin_sync()()
 
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; a batch that holds it goes whole."""

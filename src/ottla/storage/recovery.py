@@ -84,12 +84,22 @@ def marker_in(header: BatchHeader, data: Buffer) -> EndTxnMarker | None:
 def rebuild_producers(
     here: PartitionFiles, name: str, segments: list[Segment], end_offset: int, high_watermark: int
 ) -> Producers:
-    """The producer state at `end_offset`: from a snapshot before it and the batches that follow.
+    """The producer state at `end_offset`: from the newest snapshot before it and the batches that follow.
 
-    A snapshot does not tell which transactions ended above the watermark, and those are undecided for readers. So it is
-    the newest one at or below the watermark that counts.
+    A snapshot does not tell which transactions ended above the watermark, and those are undecided for readers. So where
+    it was taken above the watermark, an older one tells that.
     """
-    producers = here.load_snapshot(name, min(end_offset, high_watermark), segments[0].base_offset)
+    start_offset = segments[0].base_offset
+    newest = here.load_snapshot(name, end_offset, start_offset)
+    taken_at = newest.end_offset
+    producers = _replay(here, newest, segments, end_offset)
+    if taken_at > high_watermark:
+        earlier = here.load_snapshot(name, high_watermark, start_offset)
+        producers.adopt_undecided(_replay(here, earlier, segments, end_offset))
+    return producers
+
+
+def _replay(here: PartitionFiles, producers: Producers, segments: list[Segment], end_offset: int) -> Producers:
     for segment, following in zip_longest(segments, segments[1:]):
         if (
             following is not None and following.base_offset <= producers.end_offset

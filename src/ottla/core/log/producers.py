@@ -240,6 +240,10 @@ class Producers:
             return first_open if first_undecided is None else first_undecided
         return min(first_open, first_undecided)
 
+    def adopt_undecided(self, other: "Producers") -> None:
+        """Take over which ended transactions readers may not know yet, from a state that was replayed from earlier."""
+        self._undecided = dict(other._undecided)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         if self._undecided:
             self._undecided = {first: last for first, last in self._undecided.items() if last >= high_watermark}
