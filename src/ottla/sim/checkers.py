@@ -57,6 +57,8 @@ def check_recovered(history: History, seen: Seen) -> None:
     _check_extent(history, seen)
     history.found(seen.end_offset, seen.start_offset)
     check_contents(history, seen)
+    if history.restarting:
+        return  # Half of it is gone; it will be asked again to drop the rest.
     check_watermarks(history, seen)
     check_producers(history, seen)
     check_epochs(history, seen)
@@ -233,22 +235,28 @@ def check_committed(history: History, offsets: Sequence[int], first: int, last_s
 
 
 def check_producers(history: History, seen: Seen) -> None:
-    expected = history.producers()
+    """What was forgotten once may be remembered again when the log is read anew, so either is right then."""
+    expected, of_all = history.producers(), history.producers(remember_all=True)
     for producer_id, state in expected.items():
         found = seen.producers.get(producer_id)
         if found is None:
-            if not history.may_forget(state, seen.start_offset):
+            nothing_left = not seen.batches and state.last_offset < seen.start_offset
+            if not nothing_left and not history.may_forget(state, seen.start_offset):
                 raise Violation("I19", f"producer {producer_id} is forgotten; the log says {state}")
-        elif not _agree(found, state, seen.start_offset):
+            history.forgotten[producer_id] = state.last_offset + 1
+        elif not any(_agree(found, told, seen.start_offset) for told in (state, of_all[producer_id])):
             raise Violation("I19", f"producer {producer_id} is {found}; the log says {state}")
     for producer_id in seen.producers:
-        if producer_id not in expected:
+        if producer_id not in of_all:
             raise Violation("I19", f"producer {producer_id} is known; nothing in the log is of it")
 
 
 def _agree(found: SeenProducer, state: ProducerState, start_offset: int) -> bool:
-    """Sequences that retention took away may have been forgotten with them; epochs and transactions may not."""
-    if (found.epoch, found.txn_first_offset) != (state.epoch, state.txn_first_offset):
+    """What retention took away may have been forgotten with it: sequences, and where a transaction began."""
+    if found.epoch != state.epoch or (found.txn_first_offset is None) != (state.txn_first_offset is None):
+        return False
+    began, told = found.txn_first_offset, state.txn_first_offset
+    if began is not None and told is not None and began != told and not told < start_offset <= began:
         return False
     return found.last_sequence == state.last_sequence or state.last_offset < start_offset
 

@@ -34,6 +34,8 @@ class Cleaning:
 
     at_ms: int
     limit: int
+    high_watermark: int = 0
+    """At that time: what it found below may have decided what it removed."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ class History:
     truncating_to: int | None = None
     retaining_at_ms: int | None = None
     restarting: bool = False
+    forgotten: dict[int, int] = field(default_factory=dict)
+    """Producers that the log was seen without, and the offset before which nothing of them need be known."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Bytes of each batch in the log, by base offset, when retention began."""
 
@@ -96,24 +100,26 @@ class History:
         self.start_offset = min(self.start_offset, offset)
         self.asked_start = min(self.asked_start, offset)
         self.durable_end = min(self.durable_end, offset)
-        self.cleanings = [Cleaning(run.at_ms, min(run.limit, offset)) for run in self.cleanings]
+        self.cleanings = [Cleaning(run.at_ms, min(run.limit, offset), run.high_watermark) for run in self.cleanings]
+        self.forgotten = {pid: min(before, offset) for pid, before in self.forgotten.items()}
         self.truncating_to = None
 
     def restarted(self, offset: int) -> None:
         """Everything was dropped; the log begins anew at `offset`."""
         self.batches.clear()
         self.cleanings.clear()
+        self.forgotten.clear()
         self.start_offset = self.end_offset = self.durable_end = self.asked_start = offset
         self.restarting = False
 
-    def cleaned(self, at_ms: int, last_stable_offset: int) -> None:
+    def cleaned(self, at_ms: int, last_stable_offset: int, high_watermark: int = 0) -> None:
         """The cleaner was let loose: it must stay below the last stable offset and the minimum lag."""
         limit = last_stable_offset
         youngest = at_ms - self.policy.min_compaction_lag_ms
         if self.policy.min_compaction_lag_ms:
             young = (batch.base_offset for batch in self.batches if batch.max_timestamp > youngest)
             limit = min([limit, *young])
-        self.cleanings.append(Cleaning(at_ms, limit))
+        self.cleanings.append(Cleaning(at_ms, limit, high_watermark))
 
     def found(self, end_offset: int, start_offset: int) -> None:
         """A crash left this much; everything that is still there is taken for what it is."""
@@ -121,13 +127,10 @@ class History:
             self._append(self.unanswered)
         self.unanswered = None
         self.batches = [batch for batch in self.batches if batch.last_offset < end_offset]
-        if self.restarting:
-            self.batches = [batch for batch in self.batches if batch.last_offset >= start_offset]
         self.end_offset = end_offset
         self.start_offset = start_offset
         self.durable_end = min(self.durable_end, end_offset)
         self.truncating_to = self.retaining_at_ms = None
-        self.restarting = False
 
     # What follows from it.
 
@@ -158,14 +161,18 @@ class History:
                 break
             outcome = outcomes.get(batch.base_offset)
             undecided = outcome is None or outcome.marker_offset >= high_watermark
-            if undecided and not batch.is_control:
+            forgotten = batch.last_offset < self.forgotten.get(batch.producer_id, 0)
+            if undecided and not batch.is_control and not forgotten:
                 return batch.base_offset
         return high_watermark
 
-    def producers(self) -> dict[int, ProducerState]:
+    def producers(self, *, remember_all: bool = False) -> dict[int, ProducerState]:
+        """The state of each producer after the last batch; `remember_all` also of what was forgotten meanwhile."""
         states: dict[int, ProducerState] = {}
         for batch in self.batches:
             if batch.producer_id < 0:
+                continue
+            if not remember_all and batch.last_offset < self.forgotten.get(batch.producer_id, 0):
                 continue
             state = states.setdefault(batch.producer_id, ProducerState())
             if batch.producer_epoch != state.epoch:

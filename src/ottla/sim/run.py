@@ -42,4 +42,4 @@ def run_seed(seed: int) -> Outcome:
         except Exception as error:
             failure = error
             transcript.note(f"failed: {type(error).__name__}: {error}")
-    return Outcome(seed, transcript.digest(), transcript.lines, workload.crashes, workload.disk.step, failure)
+    return Outcome(seed, transcript.digest(), transcript.lines, workload.losses, workload.disk.step, failure)

@@ -65,11 +65,12 @@ class Senders:
         producer_id = self._random.choice((-1, *IDEMPOTENT, *TRANSACTIONS))
         if producer_id < 0:
             return self._make(now_ms)
-        state = history.producers().get(producer_id)
+        state = history.producers(remember_all=True).get(producer_id)
         epoch, sequence = 0, 0
         if state is not None:
             epoch, sequence = state.epoch, (state.last_sequence + 1) % SEQUENCES
-            if self._random.random() < 0.05 and state.txn_first_offset is None and epoch < 1_000:
+            # Whoever may have been forgotten cannot know which sequence is expected, and begins a new epoch.
+            if history.may_forget(state, history.start_offset) or self._random.random() < 0.05:
                 epoch, sequence = epoch + 1, 0
         return self._make(now_ms, producer_id, epoch, sequence)
 

@@ -27,7 +27,7 @@ from ottla.wire.errors import Error, Refused
 OPENINGS_MAX = 4
 """After so many failed attempts to open the log the disk heals."""
 FULL_CHECK_EVERY = 10
-CRASHES_MAX = 8
+LOSSES_MAX = 8
 
 
 class Workload:
@@ -41,7 +41,7 @@ class Workload:
         self.history = History(swarm.policy, latest_ms=clock.wall_ms())
         self.senders = Senders(swarm, random)
         self.leader_epoch = 0
-        self.crashes = 0
+        self.losses = 0
         self.watermark = 0
         self.subject: Subject
 
@@ -204,7 +204,7 @@ class Workload:
         cleanable = self.subject.cleanable(now_ms)
         if cleanable is None or not cleanable.is_due:
             return
-        self.history.cleaned(now_ms, self.subject.log.last_stable_offset)
+        self.history.cleaned(now_ms, self.subject.log.last_stable_offset, self.subject.log.high_watermark)
         cleaning = asyncio.ensure_future(self.subject.clean(cleanable, now_ms))
         try:
             while not cleaning.done() and self.random.random() < 0.7:
@@ -222,7 +222,10 @@ class Workload:
 
     async def do_truncate(self) -> None:
         log, history = self.subject.log, self.history
-        offset = self.random.randint(min(log.log_start_offset + 1, log.end_offset), log.end_offset)
+        # The cleaner counts on what was below the watermark, so a compacted log is never truncated there.
+        cleaned = max((run.high_watermark for run in history.cleanings), default=0)
+        lowest = max(log.log_start_offset + 1, cleaned)
+        offset = self.random.randint(min(lowest, log.end_offset), log.end_offset)
         history.truncating_to = min([offset, *(b.base_offset for b in history.batches if b.last_offset >= offset)])
         self.subject.partition.truncate(offset)
         if log.end_offset > offset:
@@ -296,24 +299,27 @@ class Workload:
             raise Violation("I19", f"before a clean stop {before.producers}, after it {after.producers}")
 
     def _some_expired(self, before: Seen) -> bool:
-        states = self.history.producers()
+        states = self.history.producers(remember_all=True)
         oldest = self.history.latest_ms - self.swarm.policy.producer_expiration_ms
         return any(states[producer_id].last_timestamp <= oldest for producer_id in before.producers)
 
     async def do_kill(self) -> None:
         """The process dies, the machine does not: everything written is still there."""
-        end_offset, crashes, struck = self.history.end_offset, self.crashes, bool(self.disk.struck)
+        end_offset, losses, struck = self.history.end_offset, self.losses, bool(self.disk.struck)
         self.disk = self.disk.after_kill()
         await self._start()
-        undisturbed = self.crashes == crashes and not struck and not self.disk.struck
+        undisturbed = self.losses == losses and not struck and not self.disk.struck
         if undisturbed and self.subject.log.end_offset < end_offset:
             raise Violation(
                 "I1", f"a killed process left a log up to {end_offset}; found {self.subject.log.end_offset}"
             )
 
-    async def _after_power_loss(self) -> None:
-        self.crashes += 1
+    def _lose_power(self) -> None:
+        self.losses += 1
         self.disk = self.disk.after_power_loss(self.random)
+
+    async def _after_power_loss(self) -> None:
+        self._lose_power()
         self.transcript.note(f"power lost; found {sum(map(len, filter(None, self.disk.contents().values())))} bytes")
         await self._start()
 
@@ -326,7 +332,7 @@ class Workload:
         if self.random.random() < 0.5:
             self.disk = self.disk.after_kill()
         else:
-            self.disk = self.disk.after_power_loss(self.random)
+            self._lose_power()
         await self._start()
 
     def _check_offline(self) -> None:
@@ -351,8 +357,7 @@ class Workload:
                 self.subject = Subject(self.disk, self.config, self.random)
                 break
             except PowerLoss:
-                self.crashes += 1
-                self.disk = self.disk.after_power_loss(self.random)
+                self._lose_power()
             except (Refused, OSError) as error:
                 self._check_excused(error)
                 self.disk = self.disk.after_kill()
@@ -370,8 +375,10 @@ class Workload:
             raise Violation("I1", f"the log cannot be opened: {error}") from error
 
     async def _lead(self) -> None:
-        """A process that comes back leads in a new epoch."""
+        """A process that comes back leads in a new epoch, and first ends what it had begun."""
         try:
+            if self.history.restarting:
+                await self.do_restart_empty()
             await self.do_new_leader()
         except PowerLoss:
             await self._after_power_loss()
@@ -381,7 +388,7 @@ class Workload:
 
     def _schedule_crash(self) -> None:
         self.disk.crash_at(-1)
-        if self.swarm.crash_steps and self.crashes < CRASHES_MAX:
+        if self.swarm.crash_steps and self.losses < LOSSES_MAX:
             self.disk.crash_at(self.disk.step + self.random.randint(1, 2 * self.swarm.crash_steps))
 
     async def _end(self) -> None:
