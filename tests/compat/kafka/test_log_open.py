@@ -119,9 +119,11 @@ def test_recovery_leaves_the_files_that_kafkas_does(kafka_written: Written, tmp_
     shutil.copytree(kafka_written.killed, directory, ignore=_all_partitions_but(name))
     with recording() as events, running_ottla(directory):
         pass
-    theirs, ours = kafka_written.clean / name, directory / name
-    log_start = kafka_written.truth[name].log_start
-    assert _contents(ours, log_start) == _contents(theirs, log_start)
+    theirs, ours, truth = kafka_written.clean / name, directory / name, kafka_written.truth[name]
+    # Kafka makes all snapshots anew from what its cleaner left; Ottla keeps those that were taken when all was there.
+    is_compacted = name in [f"{topic}-0" for topic in scenario.COMPACTED]
+    snapshots_after = truth.log_end - 1 if is_compacted else truth.log_start
+    assert _contents(ours, snapshots_after) == _contents(theirs, snapshots_after)
     assert ("log.cut" in names(events)) == (name in CUT_AT_RECOVERY)
 
 
@@ -159,7 +161,7 @@ def _all_partitions_but(name: str) -> Callable[[str, list[str]], list[str]]:
     return ignored
 
 
-def _contents(directory: Path, log_start: int) -> dict[str, object]:
+def _contents(directory: Path, snapshots_after: int) -> dict[str, object]:
     """Files by name. A snapshot as a set of producers: Kafka writes them in the order of a hash table.
 
     One that is not past the log start tells of nothing that is there, and may be kept or not.
@@ -168,6 +170,6 @@ def _contents(directory: Path, log_start: int) -> dict[str, object]:
     for path in directory.iterdir():
         if path.suffix in INDEXES_AND_LOGS:
             found[path.name] = path.read_bytes()
-        elif path.suffix == ".snapshot" and int(path.stem) > log_start:
+        elif path.suffix == ".snapshot" and int(path.stem) > snapshots_after:
             found[path.name] = sorted(map(repr, decode_snapshot(path.read_bytes())))
     return found
