@@ -32,6 +32,10 @@ class LocalFile:
     def path(self) -> str:
         return self._path
 
+    def __del__(self) -> None:
+        """Whoever lets go of a file that others may still read from just drops it; the last one closes it."""
+        self.close()
+
     def fileno(self) -> int:
         """For `os.sendfile`. Valid until `close`."""
         return self._descriptor

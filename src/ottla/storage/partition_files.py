@@ -5,6 +5,8 @@ Rule 1: removing is made durable at once, before anything new is written: a file
 Rule 2: making is made durable by the next sync: until then nobody was promised anything.
 Rule 3: what retention and compaction take out of use keeps its bytes for `file.delete.delay.ms`, for readers that are
         still at it.
+Rule 4: a log of any length holds a bounded number of synced segments open. One that is let go is not closed here: who
+        still reads from it has its file, and the last one to drop that closes it.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,6 +23,8 @@ from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole, write_whole
 from ottla.storage.segment_files import SegmentFiles
 
+_SETTLED_OPEN_MAX = 16
+
 
 class _Retired(NamedTuple):
     due_ms: int
@@ -33,6 +37,8 @@ class PartitionFiles:
         self.disk = disk
         self.path = path
         self._segments: dict[int, SegmentFiles] = {}
+        self._sweep_at = 2 * _SETTLED_OPEN_MAX
+        """How many segments may be open before those that can be let go are looked for."""
         self._retired: list[_Retired] = []
         self._unsynced_snapshots: list[str] = []
         self._unsynced_names = False
@@ -43,15 +49,26 @@ class PartitionFiles:
 
     def of(self, segment: Segment) -> SegmentFiles:
         opened = self._segments.get(segment.base_offset)
-        if opened is None:
-            opened = self._segments[segment.base_offset] = SegmentFiles(self.disk, self.path, segment)
-        return opened
+        return self._take(segment) if opened is None else opened
 
     def create(self, segment: Segment) -> SegmentFiles:
-        created = self._segments[segment.base_offset] = SegmentFiles(self.disk, self.path, segment)
+        created = self._take(segment)
         created.create()
         self._unsynced_names = True
         return created
+
+    def _take(self, segment: Segment) -> SegmentFiles:
+        if len(self._segments) >= self._sweep_at:
+            self._let_go()
+        taken = self._segments[segment.base_offset] = SegmentFiles(self.disk, self.path, segment)
+        return taken
+
+    def _let_go(self) -> None:
+        """Rule 4: the settled segments that were opened longest ago."""
+        settled = [base_offset for base_offset, opened in self._segments.items() if opened.settled]
+        for base_offset in settled[:-_SETTLED_OPEN_MAX]:
+            del self._segments[base_offset]
+        self._sweep_at = len(self._segments) + _SETTLED_OPEN_MAX
 
     def remove(self, segments: Iterable[Segment]) -> None:
         """Remove segments and their snapshots for good."""

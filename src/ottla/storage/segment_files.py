@@ -43,6 +43,8 @@ class SegmentFiles:
         self._aborted: list[AbortedTxn] | None = None
         self.aborted_confirmed = False
         """Whether the transaction index was checked against the log; what this process wrote needs no check."""
+        self.settled = True
+        """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
 
     def path(self, kind: str) -> str:
         return f"{self._directory}/{files.file_name(self.segment.base_offset, kind, self.suffix)}"
@@ -63,6 +65,7 @@ class SegmentFiles:
 
     def append(self, data: Buffer) -> None:
         """Write at the end; the segment's figures follow when the log has applied the batches."""
+        self.settled = False
         self.log.write(self.segment.size, [data])
 
     def add_index_entries(self, entries: IndexEntries) -> None:
@@ -79,11 +82,14 @@ class SegmentFiles:
         """End the time index with the segment's largest timestamp, and bring both indexes to their files."""
         self.load_times()
         if (entry := self.segment.time_entry()) is not None:
+            self.settled = False
             self._times.append(*entry)
         self._offsets.write_out()
         self._times.write_out()
 
     def sync(self, *, indexes: bool) -> None:
+        if indexes:
+            self.settled = True  # First, because this may run in a thread, and what is written meanwhile counts.
         self.log.sync()
         if indexes:
             self._offsets.sync()
@@ -200,6 +206,7 @@ class SegmentFiles:
 
     def reindex(self, config: Config) -> None:
         """Rebuild the offset and time index from the log."""
+        self.settled = False
         counted = Segment(self.segment.base_offset)
         self._offsets.clear()
         self._times.clear()
@@ -214,11 +221,13 @@ class SegmentFiles:
         self._aborted = aborted
         self.aborted_confirmed = True
         if aborted or self._disk.exists(path):
+            self.settled = False
             file = self._txn_file()
             file.truncate(0)
             file.write(0, [b"".join(txn.encode() for txn in aborted)])
 
     def clear_indexes(self) -> None:
+        self.settled = False
         self._offsets.clear()
         self._times.clear()
         self.set_aborted([])

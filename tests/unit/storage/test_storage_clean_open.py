@@ -1,5 +1,6 @@
 """What opening a log that was closed cleanly costs."""
 
+import os
 import random
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class CountingFile(LocalFile):
 class CountingDisk(LocalDisk):
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> CountingFile:
         opened = super().open(path, create=create, writable=writable)
-        return CountingFile(path, opened.fileno())
+        return CountingFile(path, os.dup(opened.fileno()))
 
 
 def opened(directory: LogDirectory) -> PartitionLog:
