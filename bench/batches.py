@@ -16,7 +16,7 @@ from ottla.storage.partition_log import PartitionLog
 
 PRODUCER_ID = 4000
 _BASE_OFFSET = Struct(">q")
-_WORDS = [word.encode() for word in "offset leader epoch segment index batch record broker quorum topic".split()]
+_WORDS = [b"offset", b"leader", b"epoch", b"segment", b"index", b"batch", b"record", b"broker", b"quorum", b"topic"]
 
 
 def batch_of(records: int, value_bytes: int, codec: Codec = Codec.NONE) -> bytes:

@@ -10,10 +10,12 @@ from bench.batches import Place, batch_filling, run_of
 from bench.measure import Cost, lowest, profiled, timed
 from bench.report import Section, Table
 from bench.sizes import KiB, MiB, Sizes
+from ottla.config import Config
 from ottla.storage.partition_log import PartitionLog
 
 BATCH_BYTES = 16 * KiB
 SEGMENT_BATCHES = 4
+CONFIG = Config.of({"segment.bytes": str(2**31 - 1)})  # So that a log of 1 GiB is one segment.
 SMALL_APPEND_BATCHES = 10
 
 
@@ -44,7 +46,7 @@ def _by_size(root: str, sizes: Sizes, section: Section) -> Table:
     for size in sizes.recovery_bytes:
         path = f"{root}/{size}"
         place = Place(path)
-        log = place.log()
+        log = place.log(config=CONFIG)
         fill(log, batch, size // len(batch))
         written = log.log.size
         place.leave(log, clean=False)
@@ -75,7 +77,7 @@ def _by_segments(root: str, sizes: Sizes) -> Table:
     for segments in sizes.closed_segments:
         path = f"{root}/{segments}"
         place = Place(path)
-        log = place.log()
+        log = place.log(config=CONFIG)
         for _ in range(segments):
             fill(log, batch, SEGMENT_BATCHES)
             log.roll()
@@ -112,7 +114,7 @@ def _crashed(path: str) -> Cost:
 def _opened(path: str) -> tuple[Place, PartitionLog, Cost]:
     place = Place(path)
     opened: list[PartitionLog] = []
-    cost = timed(lambda: opened.append(place.log()))
+    cost = timed(lambda: opened.append(place.log(config=CONFIG)))
     return place, opened[0], cost
 
 

@@ -1,0 +1,105 @@
+"""Looking up by offset and by time in logs of very many segments."""
+
+import random
+from pathlib import Path
+from struct import Struct
+from tempfile import TemporaryDirectory
+
+from bench.batches import Place
+from bench.measure import Cost, Work, lowest, open_files, timed
+from bench.report import Section, Table
+from bench.sizes import Sizes
+from ottla import kernel
+from ottla.core.log import files
+from ottla.core.log.files import file_name
+from ottla.kernel import Record
+from ottla.storage.partition_log import PartitionLog
+
+_TIME_ENTRY = Struct(">qi")
+_STEP_MS = 60_000
+
+
+def run(sizes: Sizes) -> Section:
+    section = Section(
+        "Look-up",
+        "Logs of real segments, three files each, one small batch in each; the page cache is warm. `anywhere` asks for "
+        "random offsets or times, so that most look-ups open the files of their segment; `again` repeats one of them. "
+        "By time, the first look-up of all learns the largest timestamp of every segment; it is shown apart.",
+    )
+    table = Table(
+        "Looking up",
+        [
+            *("segments", "open ms", "by offset: anywhere µs", "again µs"),
+            *("by time: very first ms", "anywhere µs", "again µs", "files open at most"),
+        ],
+    )
+    section.tables.append(table)
+    for segments in sizes.lookup_segments:
+        with TemporaryDirectory() as path:
+            _write_segments(Path(path) / "bench-0", segments)
+            _measure(path, segments, table, sizes)
+    return section
+
+
+def _measure(path: str, segments: int, table: Table, sizes: Sizes) -> None:
+    (Path(path) / files.CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":-1}')
+    (Path(path) / files.HIGH_WATERMARKS).write_text(f"0\n1\nbench 0 {segments}\n")
+    place = Place(path)
+    before = open_files()
+    logs: list[PartitionLog] = []
+    opening = timed(lambda: logs.append(place.log()))
+    log = logs[0]
+    assert len(log.log.segments) == segments
+    picks = random.Random(3)
+    offsets = [picks.randrange(segments) for _ in range(min(sizes.lookups, segments))]
+    times = [_time_of(offset) for offset in offsets]
+    by_offset = _lowest(lambda: _find_offsets(log, offsets), sizes).per(len(offsets))
+    offset_again = _lowest(lambda: _find_offsets(log, offsets[:1] * 100), sizes).per(100)
+    held = [open_files() - before]
+    gathering = timed(lambda: log.find_time(_time_of(segments - 1)))
+    held.append(open_files() - before)
+    by_time = _lowest(lambda: _find_times(log, times), sizes).per(len(offsets))
+    time_again = _lowest(lambda: _find_times(log, times[:1] * 100), sizes).per(100)
+    held.append(open_files() - before)
+    table.add(
+        *(segments, opening.wall * 1e3, by_offset.wall_us, offset_again.wall_us),
+        *(gathering.wall * 1e3, by_time.wall_us, time_again.wall_us, max(held)),
+    )
+    place.leave(log, clean=False)
+
+
+def _lowest(work: Work, sizes: Sizes) -> Cost:
+    return lowest([timed(work) for _ in range(sizes.rounds)])
+
+
+def _find_offsets(log: PartitionLog, offsets: list[int]) -> None:
+    end = log.log.end_offset
+    for offset in offsets:
+        assert log.read(offset, 1, end).first_offset == offset
+
+
+def _find_times(log: PartitionLog, times: list[int]) -> None:
+    for timestamp in times:
+        found = log.find_time(timestamp)
+        assert found is not None
+        assert found.timestamp == timestamp
+
+
+def _time_of(offset: int) -> int:
+    return 1_700_000_000_000 + offset * _STEP_MS
+
+
+def _write_segments(directory: Path, segments: int) -> None:
+    """The files as a shutdown leaves them. Rolling so often by appends would do the same, and take minutes."""
+    directory.mkdir()
+    batch = bytearray(kernel.build_batch([Record(0, 0, b"key", b"value")], leader_epoch=0))
+    header = kernel.read_header(batch)
+    for offset in range(segments):
+        timestamp = _time_of(offset)
+        stamped = header._replace(base_offset=offset, base_timestamp=timestamp, max_timestamp=timestamp)
+        batch[: kernel.HEADER_SIZE] = kernel.pack_header(stamped)
+        crc = kernel.batch_crc(batch, 0, len(batch))
+        batch[: kernel.HEADER_SIZE] = kernel.pack_header(stamped._replace(crc=crc))
+        (directory / file_name(offset, files.LOG)).write_bytes(batch)
+        (directory / file_name(offset, files.OFFSET_INDEX)).write_bytes(b"")
+        (directory / file_name(offset, files.TIME_INDEX)).write_bytes(_TIME_ENTRY.pack(timestamp, 0))

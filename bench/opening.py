@@ -1,0 +1,135 @@
+"""Opening many partitions at the start of a node: time, files held open, memory; each in a fresh process."""
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.batches import batch_filling
+from bench.measure import open_files, resident_bytes, timed
+from bench.recovery import fill
+from bench.report import Section, Table
+from bench.sizes import KiB, MiB, Sizes
+from ottla.config import Config
+from ottla.core.log import files
+from ottla.io.clock import SystemClock
+from ottla.io.disk import LocalDisk
+from ottla.storage.store import LogStore
+
+BATCHES = 10
+BATCH_BYTES = 16 * KiB
+CLUSTER, NODE = "bench", 1
+
+
+def run(sizes: Sizes) -> Section:
+    section = Section(
+        "Opening partitions",
+        f"`LogStore.open` on one directory of partitions with {BATCHES} batches of 16 KB each, in a fresh process, "
+        "files in the page cache. The floor is a loop that lists each directory with sizes and reads the first 4 KiB "
+        "of its log. `crash after a clean start`: recovery points are known, no byte is new. `crash, nothing synced`: "
+        "every byte is read again.",
+    )
+    table = Table(
+        f"Opening {sizes.partitions:,} partitions",
+        ["left by", "s", "CPU s", "µs/partition", "x floor", "files open", "MiB more", "KiB/partition"],
+    )
+    section.tables.append(table)
+    with TemporaryDirectory() as root:
+        path = f"{root}/logs"
+        asyncio.run(_make(path, sizes.partitions))
+        rounds = min(sizes.rounds, 3)
+        _add(table, "clean shutdown", [_in_fresh_process(path, "close") for _ in range(rounds)])
+        _in_fresh_process(path, "crash")
+        _add(table, "crash after a clean start", [_in_fresh_process(path, "crash") for _ in range(rounds)])
+        (Path(path) / files.RECOVERY_POINTS).unlink()
+        _add(table, "crash, nothing synced", [_in_fresh_process(path, "crash") for _ in range(rounds)])
+    section.findings.append(
+        "Segments are opened when first needed; at the start that is the log and both indexes of each active segment. "
+        "A log that takes no traffic keeps them open all the same, as Kafka does."
+    )
+    return section
+
+
+async def _make(path: str, partitions: int) -> None:
+    batch = batch_filling(BATCH_BYTES, 100)
+    store = await _opened(path)
+    for partition in range(partitions):
+        log = store.create("bench", partition, uuid.UUID(int=1), Config.of())
+        fill(log, batch, BATCHES)
+        log.log.advance_high_watermark(log.log.end_offset)
+    await store.close()
+    store.disk.close()  # type: ignore[attr-defined]
+
+
+async def _opened(path: str) -> LogStore:
+    store = LogStore(LocalDisk(), SystemClock(), random.Random(1))
+    await store.open([path], CLUSTER, NODE, _defaults)
+    return store
+
+
+def _defaults(_: str, config: Config = Config.of()) -> Config:  # noqa: B008 - one for all topics, as a broker has it
+    return config
+
+
+def _add(table: Table, left_by: str, found: list[dict[str, Any]]) -> None:
+    best = {key: min(one[key] for one in found) for key in found[0]}
+    partitions = best["partitions"]
+    table.add(
+        *(left_by, best["wall"], best["cpu"], best["wall"] / partitions * 1e6, best["wall"] / best["floor"]),
+        *(best["files"], best["bytes"] / MiB, best["bytes"] / partitions / KiB),
+    )
+
+
+def _in_fresh_process(path: str, ending: str) -> dict[str, Any]:
+    """Open everything; then shut down (`close`) or stop without a word (`crash`)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.opening", path, ending],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _look_at(path: str) -> None:
+    """The floor: names, sizes, and one read of each log."""
+    for directory in os.scandir(path):
+        if directory.is_dir():
+            for entry in os.scandir(directory):
+                if entry.stat().st_size and entry.name.endswith(".log"):
+                    fd = os.open(entry, os.O_RDONLY)
+                    os.pread(fd, 4 * KiB, 0)
+                    os.close(fd)
+
+
+def _measure(path: str, ending: str) -> None:
+    floor = timed(lambda: _look_at(path))
+    files_before, bytes_before = open_files(), resident_bytes()
+    stores: list[LogStore] = []
+    cost = timed(lambda: stores.append(asyncio.run(_opened(path))))
+    found = {
+        "wall": cost.wall,
+        "cpu": cost.cpu,
+        "floor": floor.wall,
+        "partitions": len(stores[0].logs),
+        "files": open_files() - files_before,
+        "bytes": resident_bytes() - bytes_before,
+    }
+    print(json.dumps(found), flush=True)
+    if ending == "close":
+        asyncio.run(stores[0].close())
+        stores[0].disk.close()  # type: ignore[attr-defined]
+    else:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    _measure(*sys.argv[1:])
