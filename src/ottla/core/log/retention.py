@@ -73,7 +73,7 @@ def beyond_topic_limit(
     `retention.bytes` is per partition and nothing in Kafka limits a topic. Here the oldest closed segment over all
     partitions goes first, as if the topic were one log, until the rest is within the limit; active segments stay.
     """
-    logs = list(logs)
+    logs = [log for log in logs if "delete" in log.config[CLEANUP_POLICY]]
     excess = sum(log.size for log in logs) - limit_bytes
     going: dict[str, int] = {}
     if limit_bytes < 0 or excess <= 0:
