@@ -119,6 +119,7 @@ def _measure(message: Any, table: Table, partitions: int, sizes: Sizes) -> tuple
             "kio encodes": lambda: write(BytesIO(), entity),
         },
         sizes.rounds,
+        sizes.round_seconds,
     )
     decoded, encoded = costs["decode"].cpu_us, costs["encode"].cpu_us
     decoded_ratio = decoded / costs["kio decodes"].cpu_us

@@ -14,8 +14,6 @@ Work = Callable[[], object]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
-ROUND_SECONDS = 0.02  # Long against the clock's resolution, short against what else the machine does.
-
 
 class Cost(NamedTuple):
     """Seconds of one call; each the best of all rounds."""
@@ -49,7 +47,7 @@ def lowest(costs: list[Cost]) -> Cost:
     return Cost(min(cost.wall for cost in costs), min(cost.cpu for cost in costs))
 
 
-def turn_about(works: Mapping[str, Work], rounds: int, round_seconds: float = ROUND_SECONDS) -> dict[str, Cost]:
+def turn_about(works: Mapping[str, Work], rounds: int, round_seconds: float) -> dict[str, Cost]:
     """The best cost of each; in every round each has its turn, and as many calls as fill the round."""
     numbers = {name: max(1, int(round_seconds / max(timed(work).wall, 1e-9))) for name, work in works.items()}
     costs: dict[str, list[Cost]] = {name: [] for name in works}

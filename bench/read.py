@@ -60,6 +60,7 @@ def _measure(name: str, log: PartitionLog, offsets: list[int], size: int, table:
                 "floor": lambda: _pread_all(fd, stretches),
             },
             sizes.rounds,
+            sizes.round_seconds,
         )
     finally:
         os.close(fd)

@@ -8,6 +8,8 @@ KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 @dataclass(frozen=True)
 class Sizes:
     rounds: int
+    round_seconds: float
+    """A round repeats short work for so long: much against the clock's resolution, little against the machine's moods."""
     codec_partitions: tuple[int, ...]
     append_bytes: int
     """Bytes appended in a round."""
@@ -23,6 +25,7 @@ class Sizes:
 
 FULL = Sizes(
     rounds=7,
+    round_seconds=0.02,
     codec_partitions=(1, 10, 1000),
     append_bytes=32 * MiB,
     append_batches_max=10_000,
@@ -36,7 +39,8 @@ FULL = Sizes(
 
 TINY = Sizes(
     rounds=1,
-    codec_partitions=(1, 10),
+    round_seconds=0.0,
+    codec_partitions=(10,),
     append_bytes=64 * KiB,
     append_batches_max=20,
     random_reads=5,

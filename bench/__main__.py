@@ -1,0 +1,41 @@
+"""`python -m bench`: measure everything and keep it in RESULTS.md. `python -m bench codec read`: only print these."""
+
+import argparse
+import time
+from collections.abc import Callable
+
+from bench import append, codec, lookup, opening, read, recovery
+from bench.report import RESULTS, Section, facts, page
+from bench.sizes import FULL, Sizes
+
+PARTS: dict[str, Callable[[Sizes], Section]] = {
+    "codec": codec.run,
+    "append": append.run,
+    "read": read.run,
+    "recovery": recovery.run,
+    "opening": opening.run,
+    "lookup": lookup.run,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
+    wanted = parser.parse_args(arguments).parts
+    if unknown := set(wanted) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    print("\n".join(facts()), flush=True)
+    sections = []
+    for name in wanted or PARTS:
+        started = time.perf_counter()
+        section = PARTS[name](FULL)
+        section.seconds = time.perf_counter() - started
+        print(f"\n{section.text()}\n\n({name}: {section.seconds:.0f} s)", flush=True)
+        sections.append(section)
+    if not wanted:
+        RESULTS.write_text(page(sections))
+        print(f"\nkept in {RESULTS.parent.name}/{RESULTS.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The benchmark runs. It is measured with by hand, so nothing else would notice that a change broke it."""
+
+from collections.abc import Callable
+
+import pytest
+from bench.__main__ import PARTS
+from bench.report import Section, Table, page, verdict
+from bench.sizes import TINY, Sizes
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_part_runs_and_fills_its_tables(part: Callable[[Sizes], Section]) -> None:
+    section = part(TINY)
+    assert section.tables
+    for table in section.tables:
+        assert table.rows
+        assert len({len(line) for line in table.text().splitlines()[2:]}) == 1, "the columns are not aligned"
+    assert section.title in page([section])
+
+
+def test_table_is_markdown() -> None:
+    table = Table("Title", ["what", "µs"])
+    table.add("a", 1.234)
+    table.add("b", 1234.5)
+    assert table.text().splitlines() == [
+        "**Title**",
+        "",
+        "| what |    µs |",
+        "|:-----|------:|",
+        "| a    |  1.23 |",
+        "| b    | 1,234 |",
+    ]
+
+
+def test_missed_aim_is_called_missed() -> None:
+    assert verdict(3.0, 2.0, " µs") == "3.00 µs, aim 2.00 µs: MISSED"
+    assert verdict(2.0, 2.0) == "2.00, aim 2.00: met"
