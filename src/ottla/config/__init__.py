@@ -1,9 +1,14 @@
-"""Settings: one declaration each, and the values that count for a broker and its topics."""
+"""Settings: one declaration each, and the values that count for a broker, its topics and groups.
 
-from ottla.config.config import BROKER_SETTINGS, SETTINGS, TOPIC_SETTINGS, Config, InvalidConfig, Origin, Source
+Settings of topics and logs are names of this package; those of other areas are names of the area's module:
+`from ottla.config import network`, then `config[network.LISTENERS]`.
+"""
+
+from ottla.config.config import Config, InvalidConfig, Origin, Source
 from ottla.config.log import (
     AUTO_CREATE_TOPICS_ENABLE,
     CORDONED_LOG_DIRS,
+    DELETE_TOPIC_ENABLE,
     LOG_CLEANER_BACKOFF_MS,
     LOG_CLEANER_DEDUPE_BUFFER_SIZE,
     LOG_CLEANER_ENABLE,
@@ -24,8 +29,9 @@ from ottla.config.log import (
     PRODUCER_ID_EXPIRATION_MS,
     TRANSACTION_PARTITION_VERIFICATION_ENABLE,
 )
-from ottla.config.notation import Setting
+from ottla.config.notation import Scope, Secret, Setting, Update
 from ottla.config.properties import BadProperties, parse_properties
+from ottla.config.registry import BROKER_SETTINGS, CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from ottla.config.topic import (
     CLEANUP_POLICY,
     COMPRESSION_GZIP_LEVEL,
@@ -72,13 +78,18 @@ from ottla.config.topic import (
 __all__ = [
     "BROKER_SETTINGS",
     "BadProperties",
+    "CLIENT_METRICS_SETTINGS",
     "Config",
+    "GROUP_SETTINGS",
     "InvalidConfig",
     "Origin",
     "SETTINGS",
+    "Scope",
+    "Secret",
     "Setting",
     "Source",
     "TOPIC_SETTINGS",
+    "Update",
     "parse_properties",
     "AUTO_CREATE_TOPICS_ENABLE",
     "CLEANUP_POLICY",
@@ -87,6 +98,7 @@ __all__ = [
     "COMPRESSION_TYPE",
     "COMPRESSION_ZSTD_LEVEL",
     "CORDONED_LOG_DIRS",
+    "DELETE_TOPIC_ENABLE",
     "DELETE_RETENTION_MS",
     "FILE_DELETE_DELAY_MS",
     "FLUSH_MESSAGES",

@@ -1,5 +1,6 @@
 """The broker's own settings about logs: where they lie, how often they are looked after, how much that may cost."""
 
+from ottla.config.inert import NO_CORDON, NO_PEERS, NO_PLUGINS, NO_TRANSACTIONS
 from ottla.config.notation import (
     DAY,
     DOUBLE_MAX,
@@ -7,6 +8,7 @@ from ottla.config.notation import (
     SECOND,
     Bool,
     Bytes,
+    ClassName,
     Double,
     Int,
     IntMs,
@@ -15,10 +17,9 @@ from ottla.config.notation import (
     LongBytes,
     MiB,
     Ms,
+    optional,
     setting,
 )
-
-NO_BROKER = "there is no broker yet, only its logs"
 
 # Directories
 
@@ -42,8 +43,8 @@ CORDONED_LOG_DIRS = setting(
     "cordoned.log.dirs",
     ListOf,
     default=(),
-    live=True,
-    inert=NO_BROKER,
+    per_broker=True,
+    inert=NO_CORDON,
     doc="Directories of log.dirs that get no new partitions; * for all.",
 )
 LOG_DIR_FAILURE_TIMEOUT_MS = setting(
@@ -51,7 +52,7 @@ LOG_DIR_FAILURE_TIMEOUT_MS = setting(
     Ms,
     default=30 * SECOND,
     at_least=1,
-    inert=NO_BROKER,
+    inert=NO_PEERS,
     doc="Stop the node when it could not tell the controller of a failed directory for this long.",
 )
 NUM_RECOVERY_THREADS_PER_DATA_DIR = setting(
@@ -163,20 +164,34 @@ LOG_CLEANER_BACKOFF_MS = setting(
 # Topics
 
 NUM_PARTITIONS = setting(
-    "num.partitions", Int, default=1, at_least=1, inert=NO_BROKER, doc="Partitions of a topic made without a number."
+    "num.partitions", Int, default=1, at_least=1, doc="Partitions of a topic made without a number."
 )
 AUTO_CREATE_TOPICS_ENABLE = setting(
     "auto.create.topics.enable",
     Bool,
     default=True,
-    inert=NO_BROKER,
     doc="Make a topic when a client first asks for it.",
+)
+DELETE_TOPIC_ENABLE = setting("delete.topic.enable", Bool, default=True, doc="Let clients delete topics.")
+CREATE_TOPIC_POLICY_CLASS_NAME = setting(
+    "create.topic.policy.class.name",
+    optional(ClassName),
+    default=None,
+    inert=NO_PLUGINS,
+    doc="A class that may refuse new topics.",
+)
+ALTER_CONFIG_POLICY_CLASS_NAME = setting(
+    "alter.config.policy.class.name",
+    optional(ClassName),
+    default=None,
+    inert=NO_PLUGINS,
+    doc="A class that may refuse changes of settings.",
 )
 TRANSACTION_PARTITION_VERIFICATION_ENABLE = setting(
     "transaction.partition.verification.enable",
     Bool,
     default=True,
     live=True,
-    inert=NO_BROKER,
+    inert=NO_TRANSACTIONS,
     doc="Accept a transaction's records only in partitions that its coordinator knows to be part of it.",
 )

@@ -7,11 +7,14 @@ Rule 1: names, types, defaults and bounds are Kafka's; a test compares them with
         begin with `ottla.`.
 Rule 2: a declaration is a constant. `config[SEGMENT_BYTES]` is typed by it, and values live in `Config` alone.
 Rule 3: what a setting does not do yet is said in its declaration (`inert`), so the documentation cannot claim it.
+Rule 4: a secret is a `Secret` from the moment it is parsed; nothing that shows values shows one.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, TypeVar
+from enum import Enum, IntEnum
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -26,6 +29,54 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
+HIDDEN: Final = "[hidden]"
+_DURATION = r"P(?=.)(?:\d+D)?(?:T(?=.)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{1,9})?S)?)?"
+_SHARE_START = re.compile(rf"latest|earliest|by_duration:{_DURATION}", re.IGNORECASE)
+_TYPE_NUMBERS = {
+    name: number
+    for number, name in enumerate(
+        ("BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"), start=1
+    )
+}
+
+
+class Scope(IntEnum):
+    """What settings belong to, by the numbers that requests about settings send."""
+
+    TOPIC = 2
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Update(Enum):
+    """How a running cluster takes a new value, in Kafka's words."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Secret:
+    """A password or key. It shows itself to nobody: `reveal` must be called for it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
 
 @dataclass(frozen=True, eq=False)
 class ValueType(Generic[T]):
@@ -35,6 +86,11 @@ class ValueType(Generic[T]):
     parse: Callable[[str], T]
     show: Callable[[T], str]
     unit: str = ""
+
+    @property
+    def number(self) -> int:
+        """What DescribeConfigs sends for it."""
+        return _TYPE_NUMBERS[self.kafka]
 
 
 def _integer(bits: int) -> Callable[[str], int]:
@@ -77,23 +133,36 @@ def _list(text: str) -> tuple[str, ...]:
     return items
 
 
+def _share_start(text: str) -> str:
+    if not _SHARE_START.fullmatch(text):
+        raise ValueError("latest, earliest or by_duration: with a duration such as P2DT3H4M5S")
+    return text
+
+
 def _show_double(number: float) -> str:
     """As Java writes it, because clients compare what DescribeConfigs says."""
     return repr(float(number)).upper().replace("E+", "E")
 
 
+Short = ValueType("SHORT", _integer(16), str)
 Int = ValueType("INT", _integer(32), str)
 Long = ValueType("LONG", _integer(64), str)
 Bytes = ValueType("INT", _integer(32), str, "bytes")
 LongBytes = ValueType("LONG", _integer(64), str, "bytes")
 Ms = ValueType("LONG", _integer(64), str, "ms")
 IntMs = ValueType("INT", _integer(32), str, "ms")
+ShortSeconds = ValueType("SHORT", _integer(16), str, "seconds")
+Seconds = ValueType("INT", _integer(32), str, "seconds")
+LongSeconds = ValueType("LONG", _integer(64), str, "seconds")
 Minutes = ValueType("INT", _integer(32), str, "minutes")
 Hours = ValueType("INT", _integer(32), str, "hours")
 Double = ValueType("DOUBLE", _double, _show_double)
 Bool = ValueType("BOOLEAN", _bool, lambda value: "true" if value else "false")
 String = ValueType("STRING", str, str)
+ShareStart = ValueType("STRING", _share_start, str)
 ListOf = ValueType("LIST", _list, ",".join)
+ClassName = ValueType("CLASS", str, str)
+Password = ValueType("PASSWORD", Secret, lambda _: HIDDEN)
 
 
 def optional(type: ValueType[T]) -> ValueType[T | None]:  # noqa: A002 - the notation reads better with the plain word
@@ -110,18 +179,28 @@ class Setting(Generic[T]):
     _: KW_ONLY
     default: T
     doc: str
+    scope: Scope = Scope.BROKER
+    """Whose setting it is. What only topics have has the scope of topics; its `topic` is its name."""
     topic: str | None = None
     """The name under which each topic may override it."""
-    on_broker: bool = True
-    """False for what only topics have; then `name` and `topic` are the same."""
     at_least: float | None = None
     at_most: float | None = None
     also: tuple[T, ...] = ()
     """Values allowed outside the bounds."""
+    not_below: "Setting[Any] | None" = None
+    not_above: tuple["Setting[Any]", ...] = ()
+    below: "Setting[Any] | None" = None
+    """Bounds that other settings draw."""
     one_of: tuple[str, ...] = ()
+    any_case: bool = False
+    """Letters of either case do for `one_of`."""
     may_be_empty: bool = True
     live: bool = False
-    """A running broker takes a new value. Settings of topics always do."""
+    """A running cluster takes a new value. Settings of topics always do."""
+    per_broker: bool = False
+    """A running broker takes a new value of its own; there is none for the whole cluster."""
+    per_listener: bool = False
+    """A running broker takes a new value only for one listener: under `listener.name.NAME.` and the name."""
     internal: bool = False
     """For tests and experiments; not documented."""
     inert: str = ""
@@ -135,15 +214,27 @@ class Setting(Generic[T]):
         return f"<setting {self.name}>"
 
     @property
-    def is_live(self) -> bool:
-        return self.live or self.topic is not None
+    def on_broker(self) -> bool:
+        return self.scope is Scope.BROKER
+
+    @property
+    def update(self) -> Update:
+        if self.per_broker:
+            return Update.PER_BROKER
+        if self.live or self.topic is not None or not self.on_broker:
+            return Update.CLUSTER_WIDE
+        return Update.READ_ONLY
+
+    @property
+    def secret(self) -> bool:
+        return self.type.kafka == "PASSWORD"
 
     @property
     def allowed(self) -> str:
         """What a value must be beyond its type, in words; empty when anything goes."""
         limits = []
         if self.one_of:
-            limits.append("one of " + ", ".join(self.one_of))
+            limits.append("one of " + ", ".join(self.one_of) + (" in letters of either case" if self.any_case else ""))
         if self.at_least is not None and self.at_most is not None:
             limits.append(f"{self.at_least} to {self.at_most}")
         elif self.at_least is not None:
@@ -167,8 +258,13 @@ class Setting(Generic[T]):
             return True
         if isinstance(value, tuple | str):
             items = value if isinstance(value, tuple) else (value,)
-            return (self.may_be_empty or bool(value)) and all(not self.one_of or item in self.one_of for item in items)
+            return (self.may_be_empty or bool(value)) and all(not self.one_of or self._names(item) for item in items)
+        if isinstance(value, Secret):
+            return True
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+    def _names(self, item: str) -> bool:
+        return (item.upper() if self.any_case else item) in self.one_of
 
 
 setting = Setting

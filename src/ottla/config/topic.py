@@ -1,5 +1,6 @@
 """The settings a topic may override, and the broker's names for what counts where it does not."""
 
+from ottla.config.inert import NO_PREALLOCATION, NO_REPLICATION, NO_TIERS
 from ottla.config.notation import (
     DAY,
     HOUR,
@@ -19,13 +20,11 @@ from ottla.config.notation import (
     MiB,
     Minutes,
     Ms,
+    Scope,
     String,
     optional,
     setting,
 )
-
-NO_REPLICATION = "replication between brokers is not built yet"
-NO_TIERS = "tiered storage is not built"
 
 # Segments
 
@@ -34,7 +33,7 @@ INTERNAL_SEGMENT_BYTES = setting(
     optional(Bytes),
     default=None,
     topic="internal.segment.bytes",
-    on_broker=False,
+    scope=Scope.TOPIC,
     internal=True,
     doc="Counts instead of segment.bytes, without its lower bound: small segments for tests.",
 )
@@ -98,7 +97,7 @@ PREALLOCATE = setting(
     Bool,
     default=False,
     topic="preallocate",
-    inert="files grow as they are written",
+    inert=NO_PREALLOCATION,
     doc="Reserve the whole segment on disk when it is made.",
 )
 
@@ -141,8 +140,8 @@ TOPIC_RETENTION_BYTES = setting(
     default=-1,
     at_least=-1,
     topic="ottla.topic.retention.bytes",
-    doc="Remove the oldest closed segments of a topic, over all its partitions here, while the rest is at least this "
-    "large, under cleanup.policy=delete. -1: no limit.",
+    doc="Remove the oldest closed segments of a topic, over all its partitions here, until the rest is no larger than "
+    "this, under cleanup.policy=delete. -1: no limit.",
 )
 CLEANUP_POLICY = setting(
     "log.cleanup.policy",
@@ -183,14 +182,6 @@ DELETE_RETENTION_MS = setting(
     doc="How long a tombstone outlives the compaction that first met it. A consumer that reads from the start must "
     "be done within this time, or it may miss that a key was deleted.",
 )
-MIN_COMPACTION_LAG_MS = setting(
-    "log.cleaner.min.compaction.lag.ms",
-    Ms,
-    default=0,
-    at_least=0,
-    topic="min.compaction.lag.ms",
-    doc="Records younger than this are not compacted.",
-)
 MAX_COMPACTION_LAG_MS = setting(
     "log.cleaner.max.compaction.lag.ms",
     Ms,
@@ -199,6 +190,15 @@ MAX_COMPACTION_LAG_MS = setting(
     topic="max.compaction.lag.ms",
     doc="A record waits at most this long before its log is compacted, whatever the dirty ratio; the active segment "
     "rolls in time for that.",
+)
+MIN_COMPACTION_LAG_MS = setting(
+    "log.cleaner.min.compaction.lag.ms",
+    Ms,
+    default=0,
+    at_least=0,
+    topic="min.compaction.lag.ms",
+    not_above=(MAX_COMPACTION_LAG_MS,),
+    doc="Records younger than this are not compacted.",
 )
 
 # Durability
@@ -254,8 +254,8 @@ MAX_MESSAGE_BYTES = setting(
     default=1 * MiB + 12,
     at_least=0,
     topic="max.message.bytes",
-    doc="The largest record batch accepted, as it arrives: compressed, with its header. The default fits a full "
-    "request of a producer with its defaults.",
+    doc="The largest record batch accepted, as it arrives: compressed, with its header. The default, 1 MiB and the "
+    "12 bytes around a batch, fits a full request of a producer with its default max.request.size.",
 )
 MESSAGE_TIMESTAMP_TYPE = setting(
     "log.message.timestamp.type",
@@ -327,7 +327,7 @@ LEADER_REPLICATION_THROTTLED_REPLICAS = setting(
     ListOf,
     default=(),
     topic="leader.replication.throttled.replicas",
-    on_broker=False,
+    scope=Scope.TOPIC,
     inert=NO_REPLICATION,
     doc="Replicas (partition:broker, or * for all) whose leader sends to them no faster than its throttle.",
 )
@@ -336,7 +336,7 @@ FOLLOWER_REPLICATION_THROTTLED_REPLICAS = setting(
     ListOf,
     default=(),
     topic="follower.replication.throttled.replicas",
-    on_broker=False,
+    scope=Scope.TOPIC,
     inert=NO_REPLICATION,
     doc="Replicas (partition:broker, or * for all) that fetch no faster than their broker's throttle.",
 )
@@ -345,7 +345,7 @@ REMOTE_STORAGE_ENABLE = setting(
     Bool,
     default=False,
     topic="remote.storage.enable",
-    on_broker=False,
+    scope=Scope.TOPIC,
     inert=NO_TIERS,
     doc="Copy closed segments to remote storage.",
 )
@@ -354,7 +354,7 @@ REMOTE_LOG_COPY_DISABLE = setting(
     Bool,
     default=False,
     topic="remote.log.copy.disable",
-    on_broker=False,
+    scope=Scope.TOPIC,
     inert=NO_TIERS,
     doc="Copy no more segments to remote storage; those there stay readable.",
 )
@@ -363,7 +363,7 @@ REMOTE_LOG_DELETE_ON_DISABLE = setting(
     Bool,
     default=False,
     topic="remote.log.delete.on.disable",
-    on_broker=False,
+    scope=Scope.TOPIC,
     inert=NO_TIERS,
     doc="Remove a topic's remote segments when its remote storage is switched off.",
 )

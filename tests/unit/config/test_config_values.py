@@ -155,7 +155,9 @@ def test_unknown_topic_setting_is_refused_with_a_hint(name: str, hint: str) -> N
 
 def test_unknown_broker_setting_is_kept_for_a_warning() -> None:
     """Kafka's own server.properties must work."""
-    assert Config.of(broker={"num.network.threads": "3", "log.dirs": "/a"}).unknown == ("num.network.threads",)
+    config = Config.of(broker={"num.netwrok.threads": "3", "log.dirs": "/a"})
+    assert config.unknown == ("num.netwrok.threads",)
+    assert config.warnings() == ["num.netwrok.threads: no such broker setting; did you mean num.network.threads?"]
 
 
 def test_topic_only_setting_means_nothing_in_the_brokers_file() -> None:
