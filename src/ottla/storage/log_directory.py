@@ -156,14 +156,16 @@ class LogDirectory:
             self.log_starts[partition] = offset
             self.write_offsets(files.LOG_STARTS, self.log_starts)
 
-    def lower_recovery_point(self, partition: Partition, offset: int) -> None:
-        """Before a log is cut at `offset`: what is written there next counts as unsynced, also after a crash."""
-        if self.recovery_points.get(partition, 0) > offset:
-            self.recovery_points[partition] = offset
-            self.write_offsets(files.RECOVERY_POINTS, self.recovery_points)
-        if self.cleaner_offsets.get(partition, 0) > offset:
-            self.cleaner_offsets[partition] = offset
-            self.write_offsets(files.CLEANER_OFFSETS, self.cleaner_offsets)
+    def lower_checkpoints(self, partition: Partition, offset: int) -> None:
+        """Before a log is cut at `offset`: nothing beyond counts as synced, cleaned or committed, also after a crash."""
+        for name, offsets in (
+            (files.RECOVERY_POINTS, self.recovery_points),
+            (files.CLEANER_OFFSETS, self.cleaner_offsets),
+            (files.HIGH_WATERMARKS, self.high_watermarks),
+        ):
+            if offsets.get(partition, 0) > offset:
+                offsets[partition] = offset
+                self.write_offsets(name, offsets)
 
     def forget(self, partition: Partition) -> None:
         """The partition is gone from here; a new one of the same name starts without checkpoints."""

@@ -457,9 +457,10 @@ class PartitionLog:
         """What the first `count` segments say of producers must outlive them: in a snapshot, and that one durable."""
         log = self.log
         first_kept = log.segments[count].base_offset
-        if first_kept not in self.here.snapshots:
-            state = rebuild_producers(self.here, self.name, log.segments[: count + 1], first_kept, first_kept)
-            self.here.write_snapshot(state)
+        # The one that is there may be unreadable; then this reads on from an older one.
+        self.here.write_snapshot(
+            rebuild_producers(self.here, self.name, log.segments[: count + 1], first_kept, first_kept)
+        )
         self.here.begin_sync()()
 
     def truncate(self, offset: int) -> None:
@@ -477,7 +478,7 @@ class PartitionLog:
             if end_offset < log.log_start_offset:
                 # The batch begins before the log start; where it goes from will be written again.
                 self.directory.keep_log_start(self.key, end_offset)
-            self.directory.lower_recovery_point(self.key, end_offset)
+            self.directory.lower_checkpoints(self.key, end_offset)
             self.here.remove(log.segments[keep + 1 :])
             del log.segments[keep + 1 :]
             if first is not None:
@@ -494,7 +495,7 @@ class PartitionLog:
     def restart(self, offset: int) -> None:
         """Drop everything and begin anew, empty, at `offset`."""
         with self.directory.guard("restart"):
-            self.directory.lower_recovery_point(self.key, 0)
+            self.directory.lower_checkpoints(self.key, 0)
             self.here.remove(self.log.segments)
             self.here.drop_snapshots(lambda _: True)
             self.directory.keep_log_start(self.key, offset)
