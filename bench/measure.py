@@ -36,7 +36,6 @@ class Cost(NamedTuple):
 def timed(work: Work, number: int = 1) -> Cost:
     """One round of `number` calls."""
     calls = range(number)
-    gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in calls:
         work()
@@ -51,6 +50,7 @@ def turn_about(works: Mapping[str, Work], rounds: int, round_seconds: float) -> 
     """The best cost of each; in every round each has its turn, and as many calls as fill the round."""
     numbers = {name: max(1, int(round_seconds / max(timed(work).wall, 1e-9))) for name, work in works.items()}
     costs: dict[str, list[Cost]] = {name: [] for name in works}
+    gc.collect()
     for _ in range(rounds):
         for name, work in works.items():
             costs[name].append(timed(work, numbers[name]))

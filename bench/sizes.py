@@ -9,7 +9,7 @@ KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 class Sizes:
     rounds: int
     round_seconds: float
-    """A round repeats short work for so long: much against the clock's resolution, little against the machine's moods."""
+    """A round repeats short work for so long: long for the clock, short for the machine's moods."""
     codec_partitions: tuple[int, ...]
     append_bytes: int
     """Bytes appended in a round."""
