@@ -1,4 +1,4 @@
-"""Every declared setting agrees with Kafka's own table, read from the jars."""
+"""Every setting agrees with Kafka's own tables, read from the jars: no name is missing, and none is too many."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -7,21 +7,51 @@ from typing import Any
 import pytest
 from peers.jvm import run_tool
 
-from ottla.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
+from ottla.config import (
+    BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    Setting,
+    Source,
+    Update,
+)
 
 HERE = Path(__file__).parent
+KNOWN = {
+    "topic": TOPIC_SETTINGS,
+    "broker": BROKER_SETTINGS,
+    "group": GROUP_SETTINGS,
+    "client-metrics": CLIENT_METRICS_SETTINGS,
+}
 
-# Classes named in a file and loaded into the broker: Ottla never loads code by name.
-NOT_OURS = {"create.topic.policy.class.name", "alter.config.policy.class.name"}
-# The bound that Kafka checks elsewhere, after it has put the units together.
-BOUND_ELSEWHERE = {"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms", "log.flush.interval.ms"}
+# Ottla's own defaults, each with its reason.
+OTHER_DEFAULTS = {
+    "default.replication.factor": "1",  # A topic must not be lost with one disk: -1 is min(3, brokers).
+    "node.id": "(none)",  # A node starts without a file.
+    "process.roles": "(none)",  # The same.
+}
+# Bounds that Kafka checks elsewhere: after it has put units together, or when it makes a topic.
+BOUND_ELSEWHERE = {
+    *("log.roll.ms", "log.roll.jitter.ms", "log.retention.ms", "log.flush.interval.ms"),
+    "default.replication.factor",
+}
+# Validators that describe a notation; ours is checked by parsing.
+NOTATIONS = {
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],...": "null",
+    "[latest, earliest, by_duration:PnDTnHnMn.nS]": "null",
+    "non-empty list": "null",
+    "non-empty string": "null",
+    "non-null string": "null",
+    "": "null",
+}
 
 Table = dict[str, list[list[str]]]
 
 
 @pytest.fixture(scope="session")
 def kafka(kafka_jars: Path) -> Table:
-    """Rows of the table by their kind."""
+    """Rows of the tables by their kind."""
     rows: Table = defaultdict(list)
     for line in run_tool(kafka_jars, str(HERE / "settings" / "KafkaSettings.java")).stdout.splitlines():
         kind, *cells = line.split("\t")
@@ -29,29 +59,37 @@ def kafka(kafka_jars: Path) -> Table:
     return rows
 
 
-def test_same_topic_settings(kafka: Table) -> None:
-    ours = {name for name in TOPIC_SETTINGS if not name.startswith("ottla.")}
-    assert ours == {name for name, *_ in kafka["topic"]}
+@pytest.mark.parametrize("kind", KNOWN)
+def test_same_names(kafka: Table, kind: str) -> None:
+    ours = {name for name in KNOWN[kind] if not name.startswith("ottla.")}
+    assert ours == {name for name, *_ in kafka[kind]}
 
 
-def test_same_log_settings_of_the_broker(kafka: Table) -> None:
-    assert {name for (name,) in kafka["log"]} - NOT_OURS - set(BROKER_SETTINGS) == set()
-    assert {name for name in BROKER_SETTINGS if not name.startswith("ottla.")} <= {name for name, *_ in kafka["broker"]}
-
-
-def test_same_types_defaults_and_bounds(kafka: Table) -> None:
+@pytest.mark.parametrize("kind", KNOWN)
+def test_same_types_defaults_and_bounds(kafka: Table, kind: str) -> None:
     differences = []
-    for kind, known in (("topic", TOPIC_SETTINGS), ("broker", BROKER_SETTINGS)):
-        for name, kafka_type, default, allowed in kafka[kind]:
-            if name not in known:
-                continue
-            setting = known[name]
-            if kind == "broker" and name in BOUND_ELSEWHERE:
-                allowed = _allowed(setting)
-            ours = (setting.type.kafka, _default(setting, kind), _allowed(setting))
-            if ours != (kafka_type, default, allowed):
-                differences.append((kind, name, ours, (kafka_type, default, allowed)))
+    for name, kafka_type, default, allowed, _, internal in kafka[kind]:
+        setting = KNOWN[kind][name]
+        if name in OTHER_DEFAULTS:
+            assert default == OTHER_DEFAULTS[name], f"{name}: Kafka has another default now"
+            default = _default(setting, kind)
+        if kind == "broker" and name in BOUND_ELSEWHERE:
+            allowed = _allowed(setting)
+        theirs = (kafka_type, default, NOTATIONS.get(allowed, allowed), bool(internal))
+        ours = (setting.type.kafka, _default(setting, kind), _allowed(setting), setting.internal)
+        if ours != theirs:
+            differences.append((name, ours, theirs))
     assert differences == []
+
+
+def test_what_kafka_refuses_when_empty_is_refused(kafka: Table) -> None:
+    for kind, known in KNOWN.items():
+        for name, _, _, _, emptiness, _ in kafka[kind]:
+            if emptiness == "not empty":
+                with pytest.raises(ValueError):
+                    known[name].parse("")
+            elif emptiness:
+                known[name].parse("")
 
 
 def test_same_synonyms_in_the_same_order_with_the_same_factors(kafka: Table) -> None:
@@ -66,11 +104,32 @@ def test_same_synonyms_in_the_same_order_with_the_same_factors(kafka: Table) -> 
     assert ours == theirs
 
 
-def test_same_settings_can_change_live(kafka: Table) -> None:
-    live = {name for (name,) in kafka["live"]}
-    for name, setting in BROKER_SETTINGS.items():
-        if not name.startswith("ottla."):
-            assert setting.is_live == (name in live), name
+def test_same_synonyms_of_group_settings(kafka: Table) -> None:
+    ours = {
+        name: "".join(fallback.name for fallback, _ in setting.falls_back_to)
+        for name, setting in GROUP_SETTINGS.items()
+    }
+    assert ours == dict(kafka["group-synonym"])
+
+
+def test_same_ways_to_change_a_running_broker(kafka: Table) -> None:
+    modes = dict(kafka["mode"])
+    ours = {name: setting for name, setting in BROKER_SETTINGS.items() if not name.startswith("ottla.")}
+    assert {name: setting.update.value for name, setting in ours.items()} == {
+        name: modes.get(name, Update.READ_ONLY.value) for name in ours
+    }
+    assert {name for name, setting in ours.items() if setting.per_listener} == {
+        name for (name,) in kafka["per-listener"]
+    }
+
+
+def test_same_numbers_of_sources(kafka: Table) -> None:
+    assert {number for _, number in kafka["source"]} - {"0"} == {str(source.value) for source in Source}
+    theirs = {name: int(number) for name, number in kafka["source"]}
+    assert theirs["DYNAMIC_BROKER_CONFIG"] == Source.BROKER
+    assert theirs["DYNAMIC_DEFAULT_BROKER_CONFIG"] == Source.CLUSTER
+    assert theirs["STATIC_BROKER_CONFIG"] == Source.BROKER_FILE
+    assert theirs["GROUP_CONFIG"] == Source.GROUP
 
 
 def _default(setting: Setting[Any], kind: str) -> str:
@@ -82,12 +141,8 @@ def _default(setting: Setting[Any], kind: str) -> str:
 
 def _allowed(setting: Setting[Any]) -> str:
     """In the words of Kafka's validators."""
-    if "throttled.replicas" in setting.name:
-        return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-    if setting.name in ("log.dir", "log.dirs", "cordoned.log.dirs"):
-        return ""
     if setting.one_of:
-        return f"[{', '.join(setting.one_of)}]"
+        return f"{'(case insensitive) ' if setting.any_case else ''}[{', '.join(setting.one_of)}]"
     if setting.at_least is None:
         return "null"
     upper = f",{setting.at_most}" if setting.at_most is not None else ""
