@@ -166,12 +166,16 @@ class RecordTooLarge(ClientError):
         )
 
 
+def _about(subject: str, cause: ClientError) -> str:
+    return cause.what if cause.what.startswith(subject) else f"{subject}: {cause.what}"
+
+
 class DeliveryFailed(ClientError):
     """Records that were not appended, and will not be."""
 
     def __init__(self, partition: str, cause: ClientError) -> None:
         self.cause = cause
-        super().__init__(f"{partition}: not delivered: {cause.what}", cause.advice)
+        super().__init__(f"not delivered: {_about(partition, cause)}", cause.advice)
 
 
 class DeliveryUnknown(ClientError):
@@ -182,6 +186,6 @@ class DeliveryUnknown(ClientError):
     def __init__(self, partition: str, cause: ClientError) -> None:
         self.cause = cause
         super().__init__(
-            f"{partition}: nobody answered whether the records were appended: {cause.what}",
+            f"no answer says whether the records were appended: {_about(partition, cause)}",
             "They may be in the log or not: read it before sending them again.",
         )

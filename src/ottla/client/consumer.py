@@ -1,0 +1,263 @@
+"""A consumer of partitions it is given.
+
+    async with Consumer(client) as consumer:
+        await consumer.assign({TopicPartition("orders", 0): BEGINNING})
+        for record in await consumer.poll():
+            ...
+
+Rule 1: every record has an outcome of its own. One that cannot be decoded, or a batch that is damaged, never takes its
+        good neighbours with it and never loops in silence: `on_failure` says whether to stop there, skip it with a
+        warning, or hand it out with its `failure`.
+Rule 2: to stop is to raise `RecordFailed`, again at every poll, after all good records before it were given out; `seek`
+        past it goes on.
+Rule 3: partitions take turns; see `core/cursors.py`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from ottla.client.client import Client
+from ottla.client.core.cursors import Cursor, Cursors
+from ottla.client.core.errors import ClientError, Misused
+from ottla.client.core.names import TopicPartition
+from ottla.client.fetcher import Fetcher, FetchRules
+from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+from ottla.kernel import Record
+from ottla.observe.trace import warn
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Decode = Callable[[bytes | None], Any]
+
+
+class Start(NamedTuple):
+    """Where to begin: at an offset, or at a moment (milliseconds since 1970, or one of the special ones)."""
+
+    offset: int | None = None
+    moment: int | None = None
+
+
+BEGINNING: Final = Start(moment=EARLIEST)
+END: Final = Start(moment=LATEST)
+
+
+class OnFailure(Enum):
+    """What to do with what cannot be read."""
+
+    STOP = "stop"
+    SKIP = "skip"
+    GIVE = "give"
+
+
+class Failure(NamedTuple):
+    partition: TopicPartition
+    offset: int
+    next_offset: int  # Where to go on after it.
+    reason: str
+
+
+class RecordFailed(ClientError):
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(
+            f"partition {failure.partition}, offset {failure.offset}: {failure.reason}",
+            f"Go on at offset {failure.next_offset}, or let failures be skipped or given out.",
+        )
+
+
+class Received(NamedTuple):
+    """A record; with a `failure`, key and value are the bytes as they are, or None of a damaged batch."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: Headers
+    failure: Failure | None = None
+
+
+class Consumer:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        decode_key: Decode | None = None,
+        decode_value: Decode | None = None,
+        on_failure: OnFailure = OnFailure.STOP,
+        committed: bool = False,
+        reset: Start | None = None,
+        sessions: bool = True,
+        fetch_wait_ms_max: int = 500,
+        fetch_bytes_min: int = 1,
+        fetch_bytes_max: int = 50 * 1024 * 1024,
+        partition_bytes_max: int = 1024 * 1024,
+    ) -> None:
+        """`committed` leaves out aborted transactions and waits before open ones.
+
+        `reset` is where to go when the position is no longer, or not yet, in the log; None makes that an error.
+        """
+        self._client = client
+        self._decode_key = decode_key
+        self._decode_value = decode_value
+        self._on_failure = on_failure
+        self._committed = committed
+        self._partition_bytes_max = partition_bytes_max
+        self._cursors = Cursors()
+        self._arrived = asyncio.Event()
+        rules = FetchRules(committed, sessions, fetch_wait_ms_max, fetch_bytes_min, fetch_bytes_max)
+        self._fetcher = Fetcher(client, self._cursors, rules, self._arrived.set)
+        self._fetcher.reset_to = None if reset is None else lambda partition: self._resolve({partition: reset})
+        self._stopped_at: Failure | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._fetcher.close()
+
+    async def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Consume these partitions and no others. Raises ClientError if one does not exist or cannot be asked."""
+        positions = await self._resolve(starts)
+        for cursor in list(self._cursors):
+            self._cursors.remove(cursor.partition)
+        for partition, offset in positions.items():
+            self._cursors.add(Cursor(partition, offset, self._partition_bytes_max))
+        self._stopped_at = None
+        self._fetcher.wake()
+
+    async def seek(self, partition: TopicPartition, start: Start) -> None:
+        cursor = self._cursor(partition)
+        cursor.move_to((await self._resolve({partition: start}))[partition])
+        self._stopped_at = None
+        self._fetcher.wake()
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._cursor(partition).paused = True
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._cursor(partition).paused = False
+        self._arrived.set()
+        self._fetcher.wake()
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        return sorted(cursor.partition for cursor in self._cursors)
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record to be given out."""
+        return self._cursor(partition).position
+
+    def end(self, partition: TopicPartition) -> int | None:
+        """Where the readable log ended when the broker last told; None before that."""
+        cursor = self._cursor(partition)
+        end = cursor.last_stable_offset if self._committed else cursor.high_watermark
+        return end if end >= 0 else None
+
+    async def poll(self, *, records_max: int = 500, timeout_ms: int = 1_000) -> list[Received]:
+        """The next records, at least one unless `timeout_ms` passes without any."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    self._arrived.clear()
+                    received = self._take(records_max)
+                    if received:
+                        return received
+                    await self._arrived.wait()
+        except TimeoutError:
+            return []
+
+    def _take(self, limit: int) -> list[Received]:
+        if self._stopped_at is not None:
+            raise RecordFailed(self._stopped_at)
+        self._fetcher.start()
+        received: list[Received] = []
+        taken = self._cursors.take(limit)
+        for number, (cursor, record) in enumerate(taken):
+            one = self._decoded(cursor.partition, record)
+            if one.failure is None or self._on_failure is OnFailure.GIVE:
+                received.append(one)
+            elif self._on_failure is OnFailure.SKIP:
+                _skipped(one.failure)
+            else:
+                self._put_back(taken[number:])
+                self._stopped_at = one.failure
+                if not received:
+                    raise RecordFailed(one.failure)
+                return received
+        self._fetcher.wake()
+        return received or self._at_obstacle()
+
+    def _at_obstacle(self) -> list[Received]:
+        """What lies beyond the good records of a partition: an error, or a damaged batch."""
+        cursor = self._cursors.stopped()
+        if cursor is None:
+            return []
+        if cursor.error is not None:
+            error, cursor.error = cursor.error, None  # Polling again tries again.
+            cursor.failing_since_ms = None
+            raise error
+        damage = cursor.damage
+        assert damage is not None
+        failure = Failure(cursor.partition, damage.offset, damage.next_offset, damage.reason)
+        if self._on_failure is OnFailure.STOP:
+            self._stopped_at = failure
+            raise RecordFailed(failure)
+        cursor.move_to(damage.next_offset)
+        self._arrived.set()
+        self._fetcher.wake()
+        if self._on_failure is OnFailure.SKIP:
+            _skipped(failure)
+            return []
+        return [Received(*cursor.partition, damage.offset, -1, None, None, (), failure)]
+
+    def _put_back(self, taken: Iterable[tuple[Cursor, Record]]) -> None:
+        for cursor, record in reversed(list(taken)):
+            cursor.records.appendleft(record)
+
+    def _decoded(self, partition: TopicPartition, record: Record) -> Received:
+        key: Any = record.key
+        value: Any = record.value
+        failure = None
+        part = "key"
+        try:
+            if self._decode_key is not None:
+                key = self._decode_key(record.key)
+            part = "value"
+            if self._decode_value is not None:
+                value = self._decode_value(record.value)
+        except Exception as error:  # Whatever a decoder of the user's raises is this record's outcome.
+            reason = f"its {part} cannot be decoded: {type(error).__name__}: {error}"
+            failure = Failure(partition, record.offset, record.offset + 1, reason)
+            key, value = record.key, record.value
+        return Received(*partition, record.offset, record.timestamp, key, value, record.headers, failure)
+
+    def _cursor(self, partition: TopicPartition) -> Cursor:
+        cursor = self._cursors.get(partition)
+        if cursor is None:
+            raise Misused(f"partition {partition} is not assigned to this consumer", "Assign it first.")
+        return cursor
+
+    async def _resolve(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, int]:
+        """Offsets to begin at. A time later than the last record means the end."""
+        moments = {partition: start.moment for partition, start in starts.items() if start.moment is not None}
+        found = await list_offsets(self._client, moments, committed=self._committed) if moments else {}
+        beyond = {partition: LATEST for partition, at in found.items() if at.offset < 0}
+        if beyond:
+            found |= await list_offsets(self._client, beyond, committed=self._committed)
+        return {
+            partition: found[partition].offset if start.offset is None else start.offset
+            for partition, start in starts.items()
+        }
+
+
+def _skipped(failure: Failure) -> None:
+    warn("client.record_skipped", partition=str(failure.partition), offset=failure.offset, reason=failure.reason)

@@ -1,0 +1,220 @@
+"""Records on their way out, gathered into batches by partition.
+
+Rule 1: the records of a partition are sent in the order they were added. At most one batch of a partition is under way,
+        so that a batch sent again is never overtaken by the next.
+Rule 2: a batch is due when it is full, when its first record has waited `linger_ms`, or when somebody flushes. While
+        one is under way the next one fills up: the slower the broker, the larger the batches.
+Rule 3: every record leaves exactly once: with `done`, or with what `expired` and `give_up` return.
+Rule 4: a batch that was refused as a whole may be split; its halves take its place.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from ottla.client.core.names import TopicPartition
+from ottla.kernel import HEADER_SIZE, BatchBuilder, Codec
+
+_RECORD_OVERHEAD: Final = 1 + 5 + 10 + 5 + 5 + 5 + 5  # Attributes; varints of length, times, offset, sizes and count.
+_HEADER_OVERHEAD: Final = 10
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Draft(NamedTuple):
+    """A record before it has an offset; `token` is whoever waits for its fate."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    token: Any
+
+    @property
+    def size_max(self) -> int:
+        """No encoding of the record takes more bytes."""
+        size = _RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        if self.headers:
+            # A character takes up to four bytes.
+            size += sum(_HEADER_OVERHEAD + 4 * len(name) + len(value or b"") for name, value in self.headers)
+        return size
+
+
+class Stamp(NamedTuple):
+    """Who sends a batch, so that a broker knows it when it comes twice; see `identities`."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    partition: TopicPartition
+    created_ms: int
+    drafts: list[Draft] = field(default_factory=list)
+    size_max: int = HEADER_SIZE
+    attempts: int = 0
+    not_before_ms: int = 0
+    maybe_written: bool = False  # An attempt ended without an answer: the records may be in the log.
+    stamp: Stamp | None = None
+    data: bytes = b""  # Built for the first attempt and kept: a second one must be the same bytes.
+
+    def build(self, codec: Codec, level: int | None) -> bytes:
+        if not self.data:
+            builder = BatchBuilder()
+            for draft in self.drafts:
+                builder.append(draft.timestamp, draft.key, draft.value, draft.headers)
+            stamp = self.stamp
+            if stamp is None:
+                self.data = builder.build(codec=codec, level=level)
+            else:
+                self.data = builder.build(
+                    codec=codec,
+                    level=level,
+                    producer_id=stamp.producer_id,
+                    producer_epoch=stamp.producer_epoch,
+                    base_sequence=stamp.sequence,
+                )
+        return self.data
+
+
+class Accumulator:
+    def __init__(self, *, batch_bytes: int, linger_ms: int, delivery_timeout_ms: int) -> None:
+        self._batch_bytes = batch_bytes
+        self._linger_ms = linger_ms
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._queues: dict[TopicPartition, deque[Batch]] = {}
+        self._under_way: dict[TopicPartition, Batch] = {}
+        self._flush_before_ms = -1
+        self.held_bytes = 0
+
+    @property
+    def empty(self) -> bool:
+        return not self._queues and not self._under_way
+
+    def add(self, partition: TopicPartition, draft: Draft, now_ms: int) -> bool:
+        """Take a record; true if that made a batch due, or gave the partition its first one."""
+        size = draft.size_max
+        queue = self._queues.setdefault(partition, deque())
+        first = not queue
+        # A batch that was tried once is closed: its bytes are out there.
+        closed = first or queue[-1].attempts > 0 or bool(queue[-1].data)
+        if closed or queue[-1].size_max + size > self._batch_bytes:
+            queue.append(Batch(partition, now_ms))
+        batch = queue[-1]
+        batch.drafts.append(draft)
+        batch.size_max += size
+        self.held_bytes += size
+        return first or len(queue) > 1 or batch.size_max >= self._batch_bytes
+
+    def flush(self, now_ms: int) -> None:
+        """Whatever was added until now is due."""
+        self._flush_before_ms = now_ms
+
+    def take(
+        self, now_ms: int, leader_of: Callable[[TopicPartition], int | None], limit_bytes: int
+    ) -> tuple[dict[int, list[list[Batch]]], list[str]]:
+        """Requests that are due, as lists of batches by leader, and the topics of due batches without a leader."""
+        requests: dict[int, list[list[Batch]]] = {}
+        leaderless: dict[str, None] = {}
+        sizes: dict[int, int] = {}
+        for partition, queue in list(self._queues.items()):
+            if partition in self._under_way or not self._due(queue, now_ms):
+                continue
+            leader = leader_of(partition)
+            if leader is None:
+                leaderless[partition.topic] = None
+                continue
+            batch = queue.popleft()
+            if not queue:
+                del self._queues[partition]
+            self._under_way[partition] = batch
+            groups = requests.setdefault(leader, [[]])
+            if groups[-1] and sizes.get(leader, 0) + batch.size_max > limit_bytes:
+                groups.append([])
+                sizes[leader] = 0
+            groups[-1].append(batch)
+            sizes[leader] = sizes.get(leader, 0) + batch.size_max
+        return requests, list(leaderless)
+
+    def next_deadline(self) -> int | None:
+        """When something becomes due or expires, if nothing else happens."""
+        moments = [
+            moment
+            for partition, queue in self._queues.items()
+            if queue and partition not in self._under_way
+            for moment in (self._due_at(queue), queue[0].created_ms + self._delivery_timeout_ms)
+        ]
+        return min(moments, default=None)
+
+    def done(self, batch: Batch) -> None:
+        """The batch's records have their fate."""
+        self._left(batch)
+        self._under_way.pop(batch.partition, None)
+
+    def again(self, batch: Batch, at_ms: int) -> None:
+        """Send the batch another time, not before `at_ms`."""
+        batch.not_before_ms = at_ms
+        self._put_back([batch])
+
+    def split(self, batch: Batch) -> None:
+        """Replace the batch by two of half its records."""
+        half = len(batch.drafts) // 2
+        halves = [Batch(batch.partition, batch.created_ms), Batch(batch.partition, batch.created_ms)]
+        for part, drafts in zip(halves, (batch.drafts[:half], batch.drafts[half:]), strict=True):
+            part.drafts = drafts
+            part.size_max += sum(draft.size_max for draft in drafts)
+            part.attempts = batch.attempts
+        self._put_back(halves)
+
+    def expired(self, now_ms: int) -> list[Batch]:
+        """Batches that were not delivered in time and are not under way: they leave."""
+        gone: list[Batch] = []
+        for partition, queue in list(self._queues.items()):
+            while queue and now_ms - queue[0].created_ms >= self._delivery_timeout_ms:
+                batch = queue.popleft()
+                self._left(batch)
+                gone.append(batch)
+            if not queue:
+                del self._queues[partition]
+        return gone
+
+    def give_up(self) -> list[Batch]:
+        """Everything that is held, under way or not: it leaves."""
+        gone = [*self._under_way.values(), *(batch for queue in self._queues.values() for batch in queue)]
+        self._queues.clear()
+        self._under_way.clear()
+        self.held_bytes = 0
+        return gone
+
+    def may_retry(self, batch: Batch, at_ms: int) -> bool:
+        return at_ms - batch.created_ms < self._delivery_timeout_ms
+
+    def _due(self, queue: deque[Batch], now_ms: int) -> bool:
+        return bool(queue) and now_ms >= self._due_at(queue)
+
+    def _due_at(self, queue: deque[Batch]) -> int:
+        first = queue[0]
+        if first.attempts or first.not_before_ms:
+            return first.not_before_ms
+        full = len(queue) > 1 or first.size_max >= self._batch_bytes
+        if full or first.created_ms <= self._flush_before_ms:
+            return first.created_ms
+        return first.created_ms + self._linger_ms
+
+    def _put_back(self, batches: list[Batch]) -> None:
+        partition = batches[0].partition
+        self._under_way.pop(partition, None)
+        self._queues.setdefault(partition, deque()).extendleft(reversed(batches))
+
+    def _left(self, batch: Batch) -> None:
+        self.held_bytes -= batch.size_max - HEADER_SIZE
+
+
+def by_topic(batches: Sequence[Batch]) -> Mapping[str, list[Batch]]:
+    topics: dict[str, list[Batch]] = {}
+    for batch in batches:
+        topics.setdefault(batch.partition.topic, []).append(batch)
+    return topics

@@ -1,0 +1,51 @@
+"""How a broker knows a batch that comes twice: a producer id, and a sequence number that counts a partition's records.
+
+Rule 1: a sequence is used up when its batch is acknowledged. A batch that was refused left nothing behind, so the next
+        one takes the same number; a batch sent again keeps what it was first sent with.
+Rule 2: after a batch whose fate nobody knows, no number is right for the next one. The partition gets a new producer id
+        and counts from 0; other partitions keep theirs.
+"""
+
+from dataclasses import dataclass
+
+from ottla.client.core.accumulator import Batch, Stamp
+from ottla.client.core.names import TopicPartition
+from ottla.kernel import increment_sequence
+
+
+@dataclass(slots=True)
+class Identity:
+    producer_id: int
+    producer_epoch: int
+    sequence: int = 0
+
+
+class Identities:
+    """The identity of each partition; `current` is the one that partitions get which have none."""
+
+    def __init__(self) -> None:
+        self.current: tuple[int, int] | None = None
+        self._by_partition: dict[TopicPartition, Identity] = {}
+
+    def stamp(self, batch: Batch) -> bool:
+        """Give the batch its identity; false if a producer id must be asked for first."""
+        if batch.stamp is not None:
+            return True
+        identity = self._by_partition.get(batch.partition)
+        if identity is None:
+            if self.current is None:
+                return False
+            identity = self._by_partition[batch.partition] = Identity(*self.current)
+        batch.stamp = Stamp(identity.producer_id, identity.producer_epoch, identity.sequence)
+        return True
+
+    def acknowledged(self, batch: Batch) -> None:
+        identity = self._by_partition.get(batch.partition)
+        if identity is not None and batch.stamp is not None and identity.producer_id == batch.stamp.producer_id:
+            identity.sequence = increment_sequence(batch.stamp.sequence, len(batch.drafts))
+
+    def renew(self, partition: TopicPartition) -> None:
+        """The partition's next batch needs a producer id that it has not used yet."""
+        used = self._by_partition.pop(partition, None)
+        if used is not None and self.current == (used.producer_id, used.producer_epoch):
+            self.current = None
