@@ -269,7 +269,8 @@ def is_expired(producer: Producer, now_ms: int, expiration_ms: int) -> bool:
 def _find_duplicate(known: Producer, header: BatchHeader) -> Duplicate | None:
     if header.producer_epoch != known.epoch:
         return None
+    last_sequence = header.last_sequence
     for batch in known.batches:
-        if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
+        if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
             return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
     return None
