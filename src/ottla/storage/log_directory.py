@@ -157,7 +157,7 @@ class LogDirectory:
             self.write_offsets(files.LOG_STARTS, self.log_starts)
 
     def lower_checkpoints(self, partition: Partition, offset: int) -> None:
-        """Before a log is cut at `offset`: nothing beyond counts as synced, cleaned or committed, also after a crash."""
+        """Before a log is cut at `offset`: nothing beyond it counts as synced, cleaned or committed any more."""
         for name, offsets in (
             (files.RECOVERY_POINTS, self.recovery_points),
             (files.CLEANER_OFFSETS, self.cleaner_offsets),
