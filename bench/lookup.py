@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from bench.batches import Place
 from bench.measure import Cost, Work, lowest, open_files, timed
-from bench.report import Section, Table
+from bench.report import Section, Table, growth
 from bench.sizes import Sizes
 from ottla import kernel
 from ottla.core.log import files
@@ -38,7 +38,27 @@ def run(sizes: Sizes) -> Section:
         with TemporaryDirectory() as path:
             _write_segments(Path(path) / "bench-0", segments)
             _measure(path, segments, table, sizes)
+    section.findings += _findings(table)
     return section
+
+
+def _findings(table: Table) -> list[str]:
+    few, many = table.rows[0], table.rows[-1]
+    segments, opening_ms, very_first_ms = many[0], many[1], many[4]
+    assert isinstance(segments, int)
+    assert isinstance(opening_ms, float)
+    assert isinstance(very_first_ms, float)
+    return [
+        f"From {few[0]} to {segments:,} segments, by offset: {growth(few[3], many[3])}; by time: "
+        f"{growth(few[6], many[6])}. Segments are found by halving a list in memory, then one index is asked.",
+        f"Anywhere, by offset: {growth(few[2], many[2])}; by time: {growth(few[5], many[5])}. A log holds a bounded "
+        "number of segments open, so most of these open the files they need, among as many files as there are.",
+        f"The very first look-up by time after an open: {growth(few[4], many[4])}, {very_first_ms * 1e3 / "
+        "segments:.0f} µs a segment. Timestamps need not rise from segment to segment, so the end of every time index "
+        "is read once, and remembered. It should happen in a thread.",
+        f"Opening takes {opening_ms * 1e3 / segments:.0f} µs a segment: the directory is listed with sizes and every "
+        "name is parsed.",
+    ]
 
 
 def _measure(path: str, segments: int, table: Table, sizes: Sizes) -> None:

@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from bench.batches import Place, batch_filling, run_of
 from bench.measure import Cost, lowest, profiled, timed
-from bench.report import Section, Table
+from bench.report import Section, Table, growth
 from bench.sizes import KiB, MiB, Sizes
 from ottla.config import Config
 from ottla.storage.partition_log import PartitionLog
@@ -31,7 +31,27 @@ def run(sizes: Sizes) -> Section:
         section.tables.append(_by_size(path, sizes, section))
     with TemporaryDirectory() as path:
         section.tables.append(_by_segments(path, sizes))
+    section.findings += _findings(*section.tables)
     return section
+
+
+def _findings(by_size: Table, by_segments: Table) -> list[str]:
+    small, large = by_size.rows[0], by_size.rows[-1]
+    clean, again = by_size.columns.index("clean ms"), by_size.columns.index("clean, then crash ms")
+    few, many = by_segments.rows[0], by_segments.rows[-1]
+    per_segment_us = (many[1] - few[1]) / (many[0] - few[0]) * 1e3  # type: ignore[operator]
+    return [
+        f"Clean, {small[0]} to {large[0]}: {growth(small[clean], large[clean])}. Nothing is read but the end of the "
+        "last segment and the newest snapshot.",
+        f"Closed segments, clean or not: {per_segment_us:.0f} µs each. Their names and sizes are listed and parsed; "
+        "none of their files is opened or read.",
+        f"A crash after a clean start, {small[0]} to {large[0]} in the active segment: "
+        f"{growth(small[again], large[again])}. The segment of the recovery point is read whole, as Kafka does, "
+        "because its indexes may be half written; below the recovery point no CRC is compared. `segment.bytes` bounds "
+        "it. To be flat, recovery would have to begin at the recovery point and keep the index entries below it.",
+        "Unclean: the floor sums 1 MiB at a time; per batch there is also the header, the order of offsets, the "
+        "producer state and an index entry, all in Python (profile below).",
+    ]
 
 
 def _by_size(root: str, sizes: Sizes, section: Section) -> Table:

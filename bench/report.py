@@ -12,6 +12,8 @@ Cell = str | int | float | None
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
+FLAT = 2.0  # Growth below that is the machine's, not the algorithm's.
+
 INTRODUCTION = """\
 Written by `make bench`; `python -m bench PART` measures one part without touching this page.
 Ratios against the peer of the same run are what counts: the machine is shared, times are the best of several rounds.
@@ -60,6 +62,13 @@ class Section:
 def verdict(figure: float, aim: float, unit: str = "") -> str:
     """How a figure that should be at most `aim` compares with it."""
     return f"{_shown(figure)}{unit}, aim {_shown(aim)}{unit}: {'met' if figure <= aim else 'MISSED'}"
+
+
+def growth(smallest: Cell, largest: Cell) -> str:
+    """Whether a figure that should not grow did so from the smallest case to the largest."""
+    assert isinstance(smallest, float)
+    assert isinstance(largest, float)
+    return "flat" if largest <= FLAT * smallest else f"MISSED, it grows {largest / smallest:,.0f} times"
 
 
 def facts() -> list[str]:
