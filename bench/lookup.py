@@ -53,9 +53,9 @@ def _findings(table: Table) -> list[str]:
         f"{growth(few[6], many[6])}. Segments are found by halving a list in memory, then one index is asked.",
         f"Anywhere, by offset: {growth(few[2], many[2])}; by time: {growth(few[5], many[5])}. A log holds a bounded "
         "number of segments open, so most of these open the files they need, among as many files as there are.",
-        f"The very first look-up by time after an open: {growth(few[4], many[4])}, {very_first_ms * 1e3 / "
-        "segments:.0f} µs a segment. Timestamps need not rise from segment to segment, so the end of every time index "
-        "is read once, and remembered. It should happen in a thread.",
+        f"The very first look-up by time after an open: {growth(few[4], many[4])}, "
+        f"{very_first_ms * 1e3 / segments:.0f} µs a segment. Timestamps need not rise from segment to segment, so "
+        "the end of every time index is read once, and remembered. It should happen in a thread.",
         f"Opening takes {opening_ms * 1e3 / segments:.0f} µs a segment: the directory is listed with sizes and every "
         "name is parsed.",
     ]
