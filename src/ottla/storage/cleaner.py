@@ -10,6 +10,7 @@ Rule 2: whatever goes wrong before step 4 changes nothing; the next open removes
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -45,28 +46,51 @@ class Cleaned(NamedTuple):
 async def clean(log: PartitionLog, cleanable: Cleanable, now_ms: int) -> Cleaned:
     """Clean what `cleanable` says, and note in the directory's checkpoint where that ended.
 
-    Raises `CleaningVoid` when the log was truncated meanwhile, `CorruptBatch` when a batch cannot be trusted.
+    Raises `CleaningVoid` when the log was truncated or deleted meanwhile, `CorruptBatch` when a batch is not to be
+    trusted.
     """
-    disk = log.directory.disk
-    with log.directory.guard("clean"):
+    directory, disk = log.directory, log.directory.disk
+    with directory.guard("clean"), _void_if_gone(log):
         flush = log.begin_flush()
         await disk.in_thread(flush.run)
+        _check_unchanged(log, flush.generation)
         log.end_flush(flush)
-        points = log.directory.recovery_points | {log.key: log.log.recovery_point}
-        await disk.in_thread(lambda: log.directory.write_offsets(files.RECOVERY_POINTS, points))
-        log.directory.recovery_points[log.key] = points[log.key]
+        # Checkpoints are written on the loop alone, or an older state could overwrite a newer one.
+        directory.recovery_points[log.key] = log.log.recovery_point
+        directory.write_offsets(files.RECOVERY_POINTS, directory.recovery_points)
         cleaning = _Cleaning(log, cleanable, now_ms)
         await disk.in_thread(cleaning.map_keys)
+        _check_unchanged(log, flush.generation)
         for group in group_segments(log.log, cleaning.end_offset):
             modified_ms = log.here.of(group[-1]).modified_ms()
             swapped = await disk.in_thread(partial(cleaning.rewrite, group, modified_ms))
             cleaning.install(group, swapped)
-        log.directory.cleaner_offsets[log.key] = cleaning.end_offset
-        offsets = dict(log.directory.cleaner_offsets)
-        await disk.in_thread(lambda: log.directory.write_offsets(files.CLEANER_OFFSETS, offsets))
+        directory.cleaner_offsets[log.key] = cleaning.end_offset
+        directory.write_offsets(files.CLEANER_OFFSETS, directory.cleaner_offsets)
     done = Cleaned(cleaning.end_offset, cleaning.records_kept, cleaning.records_dropped)
     trace("log.cleaned", log=log.name, end_offset=done.end_offset, kept=done.records_kept, dropped=done.records_dropped)
     return done
+
+
+def _check_in_use(log: PartitionLog) -> None:
+    if log.here.closed:
+        raise CleaningVoid(f"{log.name}: the log was closed while it was cleaned")
+
+
+def _check_unchanged(log: PartitionLog, generation: int) -> None:
+    _check_in_use(log)
+    if log.generation != generation:
+        raise CleaningVoid(f"{log.name}: the log was truncated while it was cleaned")
+
+
+@contextmanager
+def _void_if_gone(log: PartitionLog) -> Iterator[None]:
+    """A file that is missing is no fault of the disk when the whole log was deleted meanwhile."""
+    try:
+        yield
+    except FileNotFoundError:
+        _check_in_use(log)
+        raise
 
 
 class _Cleaning:
@@ -138,11 +162,15 @@ class _Cleaning:
         return cleaned
 
     def install(self, group: list[Segment], swapped: SegmentFiles) -> None:
+        """Put what was written in its place. A `.swap` that is void goes at once, or the next open would install it."""
         log = self._log
-        unchanged = all(segment in log.log.segments for segment in group)
-        if log.generation != self._generation or not unchanged:
+        try:
+            _check_unchanged(log, self._generation)
+            if not all(segment in log.log.segments for segment in group):
+                raise CleaningVoid(f"{log.name}: segments were removed while they were cleaned")
+        except CleaningVoid:
             swapped.remove()
-            raise CleaningVoid(f"{log.name}: the log was changed while it was cleaned")
+            raise
         log.replace(group, swapped, self._now_ms)
 
     def _kept(self, batch: BatchAt) -> kernel.Buffer | None:

@@ -78,13 +78,16 @@ class IndexFile:
             self._tail = bytearray()
 
     def sync(self) -> None:
-        self.write_out()
-        self._opened().sync()
+        """A file that is not open has nothing to sync; it is not made anew, for it may be out of use."""
+        if self._tail:
+            self.write_out()
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        opened, self._file = self._file, None
+        if opened is not None:
+            opened.close()
 
     def _opened(self) -> File:
         if self._file is None:

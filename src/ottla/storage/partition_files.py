@@ -42,6 +42,8 @@ class PartitionFiles:
         self._retired: list[_Retired] = []
         self._unsynced_snapshots: list[str] = []
         self._unsynced_names = False
+        self.closed = False
+        """Nobody uses the files from here any more; the directory may have another name by now."""
         parsed = (parse_file(name) for name in listing)
         self.snapshots = sorted(file.base_offset for file in parsed if file and file[1:] == (files.SNAPSHOT, ""))
 
@@ -156,22 +158,32 @@ class PartitionFiles:
 
         def sync() -> None:
             for path in pending:
-                if self.disk.exists(path):
-                    file = self.disk.open(path)
-                    try:
-                        file.sync()
-                    finally:
-                        file.close()
-            if names:
-                self.disk.sync_directory(self.path)
+                self._sync_snapshot(path)
+            if names and not self.closed:
+                try:
+                    self.disk.sync_directory(self.path)
+                except FileNotFoundError:
+                    if not self.closed:
+                        raise
 
         return sync
+
+    def _sync_snapshot(self, path: str) -> None:
+        try:
+            file = self.disk.open(path)
+        except FileNotFoundError:
+            return  # Dropped meanwhile.
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def sync_names(self) -> None:
         self._unsynced_names = False
         self.disk.sync_directory(self.path)
 
     def close(self) -> None:
+        self.closed = True
         for opened in self._segments.values():
             opened.close()
         for retired in self._retired:

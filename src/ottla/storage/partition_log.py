@@ -74,6 +74,7 @@ class Flush(NamedTuple):
     """A sync under way: `run` may go to a thread, then `PartitionLog.end_flush` takes note."""
 
     end_offset: int
+    generation: int
     run: Callable[[], None]
 
 
@@ -245,10 +246,12 @@ class PartitionLog:
             active.sync(indexes=False)
             sync_rest()
 
-        return Flush(log.end_offset, run)
+        return Flush(log.end_offset, self.generation, run)
 
     def end_flush(self, flush: Flush) -> None:
-        self.log.flushed(flush.end_offset)
+        """Take note, unless the log was truncated meanwhile: what was written in the place of the old is not synced."""
+        if flush.generation == self.generation:
+            self.log.flushed(flush.end_offset)
 
     def flush(self) -> None:
         """Sync everything appended so far, in this thread."""
@@ -356,9 +359,7 @@ class PartitionLog:
             return look(files)
         except BadIndex as error:
             warn("index.rebuilt", log=self.name, base_offset=segment.base_offset, reason=error)
-            files.reindex(self.log.config)
-            if segment is not self.log.active:
-                files.finish_indexes()
+            files.mend(self.log.config)
             return look(files)
 
     def _aborted(self, index: int) -> list[AbortedTxn]:
@@ -481,8 +482,12 @@ class PartitionLog:
             self.directory.lower_checkpoints(self.key, end_offset)
             self.here.remove(log.segments[keep + 1 :])
             del log.segments[keep + 1 :]
+            active = self.here.of(log.active)
             if first is not None:
-                self.here.of(log.active).truncate(first, log.config)
+                active.truncate(first, log.config)
+            else:
+                self._look_up(log.active, SegmentFiles.load_times)
+                active.load_first_timestamp()
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
             log.truncated(
                 end_offset, rebuild_producers(self.here, self.name, log.segments, end_offset, log.high_watermark)

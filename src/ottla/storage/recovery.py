@@ -12,7 +12,7 @@ Rule 4: a segment begins where the one before it ends. Only the cleaner makes ga
 Rule 5: recovering again changes nothing.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ class Left(NamedTuple):
 def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]) -> Log:
     """The log as its files tell it; they are brought in order on the way."""
     segments = _segments(here, listing, clock.wall_ms())
+    _finish_retention(here, segments, left.log_start_offset)
     if not segments:
         segments = [Segment(left.log_start_offset, created_ms=clock.wall_ms())]
         here.create(segments[0])
@@ -152,6 +153,16 @@ def _segments(here: PartitionFiles, listing: dict[str, int], now_ms: int) -> lis
     return segments
 
 
+def _finish_retention(here: PartitionFiles, segments: list[Segment], log_start_offset: int) -> None:
+    """Remove the segments before the log start: of those that an interrupted retention left any may be missing, and a
+    gap between them would be taken for a loss."""
+    kept = max(0, bisect_right(segments, log_start_offset, key=lambda one: one.base_offset) - 1)
+    if kept:
+        trace("log.retention_finished", path=here.path, segments=[segment.base_offset for segment in segments[:kept]])
+        here.remove(segments[:kept])
+        del segments[:kept]
+
+
 def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
     """The segment of the last offset that was synced: its indexes may not have been."""
     return max(0, bisect_left(segments, recovery_point, key=lambda one: one.base_offset) - 1)
@@ -168,7 +179,7 @@ def _lacks_index(listing: dict[str, int], segment: Segment) -> bool:
 def _mend(opened: SegmentFiles, config: Config, reason: object) -> None:
     warn("index.rebuilt", path=opened.log.path, reason=reason)
     try:
-        opened.reindex(config)
+        opened.mend(config)
     except CorruptBatch as error:
         raise LogDamaged(error.text) from error
 

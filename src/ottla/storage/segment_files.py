@@ -2,7 +2,7 @@
 
 Rule 1: files are opened when first needed, so that a log of many segments opens at once.
 Rule 2: an index entry is a hint: it is followed only after the batch it points to has confirmed it. `BadIndex` is
-        raised for one that lies; the caller has the indexes rebuilt (`reindex`) and asks again.
+        raised for one that lies; the caller has the indexes rebuilt (`mend`) and asks again.
 """
 
 from collections.abc import Iterator
@@ -88,14 +88,20 @@ class SegmentFiles:
         self._times.write_out()
 
     def sync(self, *, indexes: bool) -> None:
+        """Make durable what was written. May run in a thread: what is taken out of use meanwhile needs no sync."""
         if indexes:
-            self.settled = True  # First, because this may run in a thread, and what is written meanwhile counts.
-        self.log.sync()
-        if indexes:
-            self._offsets.sync()
-            self._times.sync()
-            if self._aborted:
-                self._txn_file().sync()
+            self.settled = True  # First, because what is written meanwhile counts.
+        try:
+            if self._log is not None:
+                self._log.sync()
+            if indexes:
+                self._offsets.sync()
+                self._times.sync()
+                if self._txns is not None:
+                    self._txns.sync()
+        except OSError:
+            if self._log is not None:
+                raise
 
     def rename(self, suffix: str) -> None:
         """Give the files another suffix; they are opened anew when needed."""
@@ -113,12 +119,12 @@ class SegmentFiles:
                 self._disk.remove(self.path(kind))
 
     def close(self) -> None:
-        self._offsets.close()
-        self._times.close()
-        for file in (self._log, self._txns):
+        opened, self._log, self._txns = (self._log, self._txns), None, None
+        for file in opened:
             if file is not None:
                 file.close()
-        self._log = self._txns = None
+        self._offsets.close()
+        self._times.close()
 
     # Looking up.
 
@@ -214,6 +220,12 @@ class SegmentFiles:
             if (entries := counted.appended(header, config)) is not None:
                 self.add_index_entries(entries)
         self.segment.adopt(counted)
+
+    def mend(self, config: Config) -> None:
+        """Rebuild the offset and time index for good: after a clean shutdown what is there is believed."""
+        self.reindex(config)
+        self.finish_indexes()
+        self.sync(indexes=True)
 
     def set_aborted(self, aborted: list[AbortedTxn]) -> None:
         """Replace the transaction index."""

@@ -140,11 +140,11 @@ class LogStore:
         directory = log.directory
         doomed = f"{directory.path}/{doomed_directory_name(topic, partition, self._new_id().hex)}"
         with directory.guard("delete"):
+            log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
             self.disk.rename(log.here.path, doomed)
             self.disk.sync_directory(directory.path)
             directory.forget(log.key)
         del self.logs[log.key]
-        log.here.close()
         self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], doomed))
         trace("log.deleted", log=log.name, renamed_to=doomed)
 

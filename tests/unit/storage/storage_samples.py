@@ -1,5 +1,6 @@
 """A partition that can be closed, killed and opened again, and batches to put into it."""
 
+import os
 from pathlib import Path
 from random import Random
 
@@ -7,7 +8,7 @@ from ottla.config import Config
 from ottla.core.log import files
 from ottla.core.log.checkpoints import encode_offsets
 from ottla.core.log.producers import Origin
-from ottla.io.disk import LocalDisk
+from ottla.io.disk import LocalDisk, LocalFile
 from ottla.io.ports import Disk
 from ottla.kernel import (
     ControlType,
@@ -134,8 +135,25 @@ class Place:
         self.write_bytes(f"{self.root}/{name}", encode_offsets({KEY: offset}))
 
 
+class QuickFile(LocalFile):
+    def sync(self) -> None:
+        """What a sync is worth is shown on the simulated disk; here it would only take time."""
+
+
+class QuickDisk(LocalDisk):
+    """The real file system, which is not asked to be durable."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> LocalFile:
+        opened = super().open(path, create=create, writable=writable)
+        return QuickFile(path, os.dup(opened.fileno()))
+
+    def sync_directory(self, path: str) -> None:
+        if not self.exists(path):
+            raise FileNotFoundError(path)
+
+
 def on_disk(tmp_path: Path, **settings: object) -> Place:
-    return Place(LocalDisk(threads=2), str(tmp_path), **settings)
+    return Place(QuickDisk(threads=2), str(tmp_path), **settings)
 
 
 def in_memory(**settings: object) -> Place:
