@@ -195,7 +195,8 @@ def check_watermarks(history: History, seen: Seen) -> None:
             f"start {seen.start_offset} <= last stable {seen.last_stable_offset} <= watermark {seen.high_watermark} "
             f"<= end {seen.end_offset} does not hold",
         )
-    expected = max(history.last_stable_offset(seen.high_watermark), seen.start_offset)
+    present = {record.offset for batch in seen.batches for record in batch.records}
+    expected = max(history.last_stable_offset(seen.high_watermark, present), seen.start_offset)
     if seen.last_stable_offset > expected:
         raise Violation(
             "I14", f"last stable offset {seen.last_stable_offset} passes the open transaction at {expected}"

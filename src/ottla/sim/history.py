@@ -7,8 +7,8 @@ Rule 3: nothing is forgotten but what was truncated: retention and compaction ma
 Rule 4: what is under way (`truncating_to`, `retaining_at_ms`, `restarting`) may be found done, undone or half done.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
 
 from ottla.sim.records import Batch, Record
 
@@ -75,6 +75,16 @@ class History:
     """Producers that the log was seen without, and the offset before which nothing of them need be known."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Bytes of each batch in the log, by base offset, when retention began."""
+
+    def copy(self) -> "History":
+        """A twin that may go another way; batches never change and are shared."""
+        return replace(
+            self,
+            batches=list(self.batches),
+            cleanings=list(self.cleanings),
+            forgotten=dict(self.forgotten),
+            sizes=dict(self.sizes),
+        )
 
     # What was done.
 
@@ -153,8 +163,11 @@ class History:
                 outcomes[batch.base_offset] = Outcome(committed=True)
         return outcomes
 
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Where the first transaction begins whose marker is not below the watermark, or the watermark."""
+    def last_stable_offset(self, high_watermark: int, present: Container[int] | None = None) -> int:
+        """Where the first transaction begins whose marker is not below the watermark, or the watermark.
+
+        Only batches count of which some offset is `present`: what was removed cannot be read too early.
+        """
         outcomes = self.outcomes()
         for batch in self.batches:
             if batch.base_offset >= high_watermark:
@@ -162,7 +175,8 @@ class History:
             outcome = outcomes.get(batch.base_offset)
             undecided = outcome is None or outcome.marker_offset >= high_watermark
             forgotten = batch.last_offset < self.forgotten.get(batch.producer_id, 0)
-            if undecided and not batch.is_control and not forgotten:
+            gone = present is not None and not any(record.offset in present for record in batch.records)
+            if undecided and not batch.is_control and not forgotten and not gone:
                 return batch.base_offset
         return high_watermark
 

@@ -15,13 +15,13 @@ class Outcome:
     seed: int
     digest: str
     lines: list[str] = field(repr=False)
-    crashes: int
+    losses: int
     steps: int
     failure: Exception | None
 
     def summary(self) -> str:
         result = "failed" if self.failure else "ok"
-        text = f"seed {self.seed} {result}: trace {self.digest}, {len(self.lines)} lines, {self.crashes} crashes"
+        text = f"seed {self.seed} {result}: trace {self.digest}, {len(self.lines)} lines, {self.losses} power losses"
         return f"{text}\n  {type(self.failure).__name__}: {self.failure}" if self.failure else text
 
 

@@ -5,8 +5,9 @@ each do a few things often; and some runs have no faults at all, so that a failu
 """
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from ottla.sim.faults import EIO, ENOSPC, Fault
 from ottla.sim.history import Policy
@@ -65,6 +66,11 @@ class Swarm:
     @property
     def stamps_append_time(self) -> bool:
         return self.topic["message.timestamp.type"] == "LogAppendTime"
+
+    def replaced(self, **changes: Any) -> "Swarm":
+        """The same with some things changed; what follows from the settings follows from the new ones."""
+        changed = replace(self, **changes)
+        return replace(changed, policy=_policy(changed.topic, changed.broker))
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in (self.topic | self.broker).items())

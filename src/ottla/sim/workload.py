@@ -17,6 +17,7 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.faults import PowerLoss
 from ottla.sim.history import History
 from ottla.sim.records import Batch
+from ottla.sim.rot import check_rotten, flip_bits
 from ottla.sim.senders import Outgoing, Senders
 from ottla.sim.subject import Subject
 from ottla.sim.swarm import Swarm
@@ -398,7 +399,21 @@ class Workload:
         self._check(full=True)
         await self.do_reopen()
         self.disk.crash_at(-1)
+        if self.swarm.rot:
+            self._rot()
         self.transcript.note(f"disk {self.disk.digest()}")
+
+    def _rot(self) -> None:
+        """Close the log, let some bits flip, and see what a reader is told."""
+        self.subject.close()
+        for flipped in flip_bits(self.disk, self.random):
+            self.transcript.note(f"flipped {flipped}")
+        try:
+            subject = Subject(self.disk, self.config, self.random)
+        except Refused as refused:
+            self.transcript.note(f"refused: {refused.text}")
+            return
+        self.transcript.note(f"after rot: {check_rotten(subject, self.history)}")
 
     # Checking.
 

@@ -1,0 +1,96 @@
+"""`python -m ottla.sim`: play seeds, replay one, or crash one script at every point."""
+
+import argparse
+import sys
+import time
+import traceback
+
+from ottla.sim.crash_points import CrashPoint, Report, run_crash_points
+from ottla.sim.run import Outcome, run_seed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.crash_points:
+        return _crash_points(options.seed or 0)
+    if options.seeds is not None:
+        return _range(options.seeds)
+    return _replay(options.seed or 0, trace=options.trace)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, metavar="N", help="replay one seed and print the hash of its trace")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print every line of the trace")
+    parser.add_argument("--seeds", type=_seeds, metavar="A:B", help="play the seeds from A up to, not including, B")
+    parser.add_argument(
+        "--crash-points", action="store_true", help="play one script (--seed) and lose power before each disk step"
+    )
+    return parser
+
+
+def _seeds(text: str) -> range:
+    first, separator, end = text.partition(":")
+    try:
+        return range(int(first), int(end)) if separator else range(int(first), int(first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: two numbers with a colon between them, such as 0:200") from None
+
+
+def _replay(seed: int, *, trace: bool) -> int:
+    outcome = run_seed(seed)
+    if trace:
+        print("\n".join(outcome.lines))
+    if outcome.failure is not None:
+        traceback.print_exception(outcome.failure, file=sys.stdout)
+    print(outcome.summary())
+    return 1 if outcome.failure else 0
+
+
+def _range(seeds: range) -> int:
+    started = time.monotonic()
+    failed: list[Outcome] = []
+    losses = 0
+    for seed in seeds:
+        outcome = run_seed(seed)
+        losses += outcome.losses
+        if outcome.failure:
+            failed.append(outcome)
+            print(f"\r{outcome.summary()}\n  replay: {replay_command(seed)}", flush=True)
+        _progress(f"seed {seed} of {seeds.start}:{seeds.stop}, {len(failed)} failed")
+    seconds = time.monotonic() - started
+    speed = f"{len(seeds) / max(seconds, 0.001):.0f} seeds/s"
+    print(f"\r{len(seeds)} seeds, {losses} power losses, {len(failed)} failed, {seconds:.1f} s ({speed})")
+    return 1 if failed else 0
+
+
+def replay_command(seed: int) -> str:
+    return f"python -m ottla.sim --seed {seed} --trace"
+
+
+def _crash_points(seed: int) -> int:
+    try:
+        report = run_crash_points(seed, lambda report: _progress(f"crash point {report.points}"))
+    except CrashPoint as error:
+        traceback.print_exception(error, file=sys.stdout)
+        print(f"replay: python -m ottla.sim --crash-points --seed {seed}")
+        return 1
+    print(f"\r{_told(report)}")
+    return 0
+
+
+def _told(report: Report) -> str:
+    return (
+        f"{report.operations} operations, {report.points} crash points, {report.outcomes} outcomes, "
+        f"{report.lost} of them lost what was not durable, none what was"
+    )
+
+
+def _progress(text: str) -> None:
+    """One line that is written over; only where somebody watches."""
+    if sys.stdout.isatty():
+        print(f"\r{text:<70}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
