@@ -234,7 +234,6 @@ MIN_INSYNC_REPLICAS = setting(
     default=1,
     at_least=1,
     topic="min.insync.replicas",
-    inert=NO_REPLICATION,
     doc="With acks=all, accept a write only while at least this many replicas, the leader included, are in sync.",
 )
 UNCLEAN_LEADER_ELECTION_ENABLE = setting(
