@@ -1,156 +1,34 @@
 """Settings: one declaration each, and the values that count for a broker, its topics and groups.
 
-Settings of topics and logs are names of this package; those of other areas are names of the area's module:
-`from ottla.config import network`, then `config[network.LISTENERS]`.
+Every setting is a name of this package, whichever area declares it: `config[SEGMENT_BYTES]`, `config[LISTENERS]`.
 """
 
-from ottla.config.config import Config, InvalidConfig, Origin, Source
-from ottla.config.log import (
-    AUTO_CREATE_TOPICS_ENABLE,
-    CORDONED_LOG_DIRS,
-    DELETE_TOPIC_ENABLE,
-    LOG_CLEANER_BACKOFF_MS,
-    LOG_CLEANER_DEDUPE_BUFFER_SIZE,
-    LOG_CLEANER_ENABLE,
-    LOG_CLEANER_IO_BUFFER_LOAD_FACTOR,
-    LOG_CLEANER_IO_BUFFER_SIZE,
-    LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
-    LOG_CLEANER_THREADS,
-    LOG_DIR,
-    LOG_DIR_FAILURE_TIMEOUT_MS,
-    LOG_DIRS,
-    LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
-    LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS,
-    LOG_INITIAL_TASK_DELAY_MS,
-    LOG_RETENTION_CHECK_INTERVAL_MS,
-    NUM_PARTITIONS,
-    NUM_RECOVERY_THREADS_PER_DATA_DIR,
-    PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS,
-    PRODUCER_ID_EXPIRATION_MS,
-    TRANSACTION_PARTITION_VERIFICATION_ENABLE,
-)
-from ottla.config.notation import Scope, Secret, Setting, Update
-from ottla.config.properties import BadProperties, parse_properties
-from ottla.config.registry import BROKER_SETTINGS, CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
-from ottla.config.topic import (
-    CLEANUP_POLICY,
-    COMPRESSION_GZIP_LEVEL,
-    COMPRESSION_LZ4_LEVEL,
-    COMPRESSION_TYPE,
-    COMPRESSION_ZSTD_LEVEL,
-    DELETE_RETENTION_MS,
-    FILE_DELETE_DELAY_MS,
-    FLUSH_MESSAGES,
-    FLUSH_MS,
-    FOLLOWER_REPLICATION_THROTTLED_REPLICAS,
-    INDEX_INTERVAL_BYTES,
-    INTERNAL_SEGMENT_BYTES,
-    LEADER_REPLICATION_THROTTLED_REPLICAS,
-    LOCAL_RETENTION_BYTES,
-    LOCAL_RETENTION_MS,
-    LOG_FLUSH_SCHEDULER_INTERVAL_MS,
-    LOG_RETENTION_HOURS,
-    LOG_RETENTION_MINUTES,
-    LOG_ROLL_HOURS,
-    LOG_ROLL_JITTER_HOURS,
-    MAX_COMPACTION_LAG_MS,
-    MAX_MESSAGE_BYTES,
-    MESSAGE_TIMESTAMP_AFTER_MAX_MS,
-    MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
-    MESSAGE_TIMESTAMP_TYPE,
-    MIN_CLEANABLE_DIRTY_RATIO,
-    MIN_COMPACTION_LAG_MS,
-    MIN_INSYNC_REPLICAS,
-    PREALLOCATE,
-    REMOTE_LOG_COPY_DISABLE,
-    REMOTE_LOG_DELETE_ON_DISABLE,
-    REMOTE_STORAGE_ENABLE,
-    RETENTION_BYTES,
-    RETENTION_MS,
-    SEGMENT_BYTES,
-    SEGMENT_INDEX_BYTES,
-    SEGMENT_JITTER_MS,
-    SEGMENT_MS,
-    TOPIC_RETENTION_BYTES,
-    UNCLEAN_LEADER_ELECTION_ENABLE,
-)
-
-__all__ = [
-    "BROKER_SETTINGS",
-    "BadProperties",
-    "CLIENT_METRICS_SETTINGS",
-    "Config",
-    "GROUP_SETTINGS",
-    "InvalidConfig",
-    "Origin",
-    "SETTINGS",
-    "Scope",
-    "Secret",
-    "Setting",
-    "Source",
-    "TOPIC_SETTINGS",
-    "Update",
-    "parse_properties",
-    "AUTO_CREATE_TOPICS_ENABLE",
-    "CLEANUP_POLICY",
-    "COMPRESSION_GZIP_LEVEL",
-    "COMPRESSION_LZ4_LEVEL",
-    "COMPRESSION_TYPE",
-    "COMPRESSION_ZSTD_LEVEL",
-    "CORDONED_LOG_DIRS",
-    "DELETE_TOPIC_ENABLE",
-    "DELETE_RETENTION_MS",
-    "FILE_DELETE_DELAY_MS",
-    "FLUSH_MESSAGES",
-    "FLUSH_MS",
-    "FOLLOWER_REPLICATION_THROTTLED_REPLICAS",
-    "INDEX_INTERVAL_BYTES",
-    "INTERNAL_SEGMENT_BYTES",
-    "LEADER_REPLICATION_THROTTLED_REPLICAS",
-    "LOCAL_RETENTION_BYTES",
-    "LOCAL_RETENTION_MS",
-    "LOG_CLEANER_BACKOFF_MS",
-    "LOG_CLEANER_DEDUPE_BUFFER_SIZE",
-    "LOG_CLEANER_ENABLE",
-    "LOG_CLEANER_IO_BUFFER_LOAD_FACTOR",
-    "LOG_CLEANER_IO_BUFFER_SIZE",
-    "LOG_CLEANER_IO_MAX_BYTES_PER_SECOND",
-    "LOG_CLEANER_THREADS",
-    "LOG_DIR",
-    "LOG_DIRS",
-    "LOG_DIR_FAILURE_TIMEOUT_MS",
-    "LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS",
-    "LOG_FLUSH_SCHEDULER_INTERVAL_MS",
-    "LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS",
-    "LOG_INITIAL_TASK_DELAY_MS",
-    "LOG_RETENTION_CHECK_INTERVAL_MS",
-    "LOG_RETENTION_HOURS",
-    "LOG_RETENTION_MINUTES",
-    "LOG_ROLL_HOURS",
-    "LOG_ROLL_JITTER_HOURS",
-    "MAX_COMPACTION_LAG_MS",
-    "MAX_MESSAGE_BYTES",
-    "MESSAGE_TIMESTAMP_AFTER_MAX_MS",
-    "MESSAGE_TIMESTAMP_BEFORE_MAX_MS",
-    "MESSAGE_TIMESTAMP_TYPE",
-    "MIN_CLEANABLE_DIRTY_RATIO",
-    "MIN_COMPACTION_LAG_MS",
-    "MIN_INSYNC_REPLICAS",
-    "NUM_PARTITIONS",
-    "NUM_RECOVERY_THREADS_PER_DATA_DIR",
-    "PREALLOCATE",
-    "PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS",
-    "PRODUCER_ID_EXPIRATION_MS",
-    "REMOTE_LOG_COPY_DISABLE",
-    "REMOTE_LOG_DELETE_ON_DISABLE",
-    "REMOTE_STORAGE_ENABLE",
-    "RETENTION_BYTES",
-    "RETENTION_MS",
-    "SEGMENT_BYTES",
-    "SEGMENT_INDEX_BYTES",
-    "SEGMENT_JITTER_MS",
-    "SEGMENT_MS",
-    "TOPIC_RETENTION_BYTES",
-    "TRANSACTION_PARTITION_VERIFICATION_ENABLE",
-    "UNCLEAN_LEADER_ELECTION_ENABLE",
-]
+from ottla.config.config import Config as Config
+from ottla.config.config import InvalidConfig as InvalidConfig
+from ottla.config.config import Origin as Origin
+from ottla.config.config import Source as Source
+from ottla.config.groups import *  # noqa: F403
+from ottla.config.log import *  # noqa: F403
+from ottla.config.metrics import *  # noqa: F403
+from ottla.config.network import *  # noqa: F403
+from ottla.config.notation import Scope as Scope
+from ottla.config.notation import Secret as Secret
+from ottla.config.notation import Setting as Setting
+from ottla.config.notation import Update as Update
+from ottla.config.oauth import *  # noqa: F403
+from ottla.config.properties import BadProperties as BadProperties
+from ottla.config.properties import parse_properties as parse_properties
+from ottla.config.quorum import *  # noqa: F403
+from ottla.config.registry import BROKER_SETTINGS as BROKER_SETTINGS
+from ottla.config.registry import CLIENT_METRICS_SETTINGS as CLIENT_METRICS_SETTINGS
+from ottla.config.registry import GROUP_SETTINGS as GROUP_SETTINGS
+from ottla.config.registry import SETTINGS as SETTINGS
+from ottla.config.registry import TOPIC_SETTINGS as TOPIC_SETTINGS
+from ottla.config.remote import *  # noqa: F403
+from ottla.config.replication import *  # noqa: F403
+from ottla.config.sasl import *  # noqa: F403
+from ottla.config.security import *  # noqa: F403
+from ottla.config.share import *  # noqa: F403
+from ottla.config.streams import *  # noqa: F403
+from ottla.config.topic import *  # noqa: F403
+from ottla.config.transactions import *  # noqa: F403
