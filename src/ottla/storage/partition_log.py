@@ -379,7 +379,8 @@ class PartitionLog:
         marker = self._look_up(self.log.segments[index], lambda files: files.locate(txn.last_offset))
         if marker is None or not marker.header.is_control or marker.header.producer_id != txn.producer_id:
             raise BadIndex(f"no marker of producer {txn.producer_id} at offset {txn.last_offset}")
-        if not txn.first_offset <= txn.last_stable_offset <= txn.last_offset + 1:
+        # What was stable then may lie before this transaction: an older one was still open.
+        if not max(txn.first_offset, txn.last_stable_offset - 1) <= txn.last_offset:
             raise BadIndex(f"{txn} contradicts itself")
         first_segment = self.log.segments[self.log.segment_at(txn.first_offset)]
         if "compact" in self.log.config[CLEANUP_POLICY] or txn.first_offset < self.log.log_start_offset:
