@@ -216,6 +216,12 @@ def test_the_next_transaction_of_the_producer_is_its_own() -> None:
     assert not tracker.may_go(data(10, 7, 1, transactional=True), None)
 
 
+def test_a_transaction_that_ended_before_the_walk_does_not_reach_into_it() -> None:
+    """The keys of the dirty part alone are noted; what its producer aborted earlier says nothing of them."""
+    tracker = TransactionTracker([aborted_txn])
+    assert not tracker.may_go(data(10, 7, 1, transactional=True), None)
+
+
 def test_an_emptied_marker_may_go_and_another_control_record_stays() -> None:
     tracker = TransactionTracker([])
     assert tracker.may_go(header(0, 0, producer_id=7, epoch=0, control=True, transactional=True), None)

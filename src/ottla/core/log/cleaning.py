@@ -137,7 +137,9 @@ class TransactionTracker:
         """Whether a batch has served: data of an aborted transaction, or a marker of which no data is left."""
         while self._coming and self._coming[0][0] <= header.last_offset:
             txn = heappop(self._coming)[2]
-            self._aborted.setdefault(txn.producer_id, _Aborted(txn))
+            # A walk that begins in the middle of the log never meets the marker of one that ended before it.
+            if txn.last_offset >= header.base_offset:
+                self._aborted.setdefault(txn.producer_id, _Aborted(txn))
         if not header.is_control:
             return header.is_transactional and self._is_aborted_data(header.producer_id)
         if not header.count:
