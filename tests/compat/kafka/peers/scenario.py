@@ -50,6 +50,7 @@ PARTITIONS = {"idempotent": 2}
 CLEANED_ONCE = ("compacted", "compacted-transactions")
 CLEANED_AGAIN = ("purged", "mixed")
 COMPACTED = (*CLEANED_ONCE, *CLEANED_AGAIN)
+CLEANED_AGAIN_SEED = 11
 PASSES = 3
 """Of the cleaner, over what is cleaned again: a marker may be dated in the first, emptied in the second, gone after."""
 
@@ -192,7 +193,7 @@ class CleanedAgain:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._random = random.Random(11)
+        self._random = random.Random(CLEANED_AGAIN_SEED)
         self._at = START_MS
         self._plain = writer.client.producer()
         self._transactional = [_transactional(writer.client, f"mixed-{number}") for number in range(3)]
