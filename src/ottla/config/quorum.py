@@ -1,6 +1,6 @@
 """What a node is, and the quorum that keeps the cluster's metadata."""
 
-from ottla.config.inert import NO_PEERS, NO_PLUGINS
+from ottla.config.inert import NO_PEERS, NO_PLUGINS, NO_WATCH
 from ottla.config.notation import (
     DAY,
     HOUR,
@@ -54,7 +54,7 @@ SERVER_MAX_STARTUP_TIME_MS = setting(
     default=LONG_MAX,
     at_least=0,
     internal=True,
-    inert=NO_PEERS,
+    inert=NO_WATCH,
     doc="Stop when the node is not up after this long.",
 )
 CONFIG_PROVIDERS = setting(
@@ -109,7 +109,7 @@ CONTROLLER_PERFORMANCE_SAMPLE_PERIOD_MS = setting(
     default=1 * MINUTE,
     at_least=100,
     internal=True,
-    inert=NO_PEERS,
+    inert=NO_WATCH,
     doc="How often to say how long the controller's work takes.",
 )
 CONTROLLER_PERFORMANCE_ALWAYS_LOG_THRESHOLD_MS = setting(
@@ -118,7 +118,7 @@ CONTROLLER_PERFORMANCE_ALWAYS_LOG_THRESHOLD_MS = setting(
     default=2 * SECOND,
     at_least=0,
     internal=True,
-    inert=NO_PEERS,
+    inert=NO_WATCH,
     doc="The controller says when one piece of work took longer than this.",
 )
 
