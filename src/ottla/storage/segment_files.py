@@ -13,7 +13,7 @@ from ottla.core.log import files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
 from ottla.core.log.segment import IndexEntries, Segment
 from ottla.io.ports import Buffer, Disk, File
-from ottla.kernel import BatchHeader, find_time
+from ottla.kernel import BatchHeader, CorruptBatch, find_time
 from ottla.storage.atomic import read_whole
 from ottla.storage.batches import headers
 from ottla.storage.index_file import IndexFile
@@ -179,16 +179,23 @@ class SegmentFiles:
 
     def _follow(self, hint: tuple[int, ...] | None) -> Iterator[Found]:
         """The batches from an index entry on, once the first has confirmed the entry."""
-        position = hint[1] if hint else 0
-        if hint and not 0 <= position < self.segment.size:
-            raise BadIndex(f"{self.path(files.OFFSET_INDEX)}: position {position} is outside of the log")
-        for at, header in headers(self.log, position, self.segment.size):
-            if hint and at == position and header.last_offset != self.segment.base_offset + hint[0]:
-                raise BadIndex(
-                    f"{self.path(files.OFFSET_INDEX)}: the batch at {position} should end at offset "
-                    f"{self.segment.base_offset + hint[0]}, but ends at {header.last_offset}"
-                )
-            yield Found(at, header)
+        batches = headers(self.log, hint[1] if hint else 0, self.segment.size)
+        if hint:
+            yield self._confirmed(hint, batches)
+        for position, header in batches:
+            yield Found(position, header)
+
+    def _confirmed(self, hint: tuple[int, ...], batches: Iterator[tuple[int, BatchHeader]]) -> Found:
+        """The first of `batches`, if it is the one that the entry speaks of."""
+        relative, position = hint
+        offset = self.segment.base_offset + relative
+        try:
+            first = Found(*next(batches)) if 0 <= position < self.segment.size else None
+        except CorruptBatch:
+            first = None  # The entry points into the middle of a batch; if the log itself is damaged, mending finds it.
+        if first is None or first.header.last_offset != offset:
+            raise BadIndex(f"{self.path(files.OFFSET_INDEX)}: no batch at position {position} ends at offset {offset}")
+        return first
 
     def _confirmed_time(self, hint: tuple[int, ...]) -> int:
         """The offset that a time index entry points to, if the batch there has the entry's timestamp."""
