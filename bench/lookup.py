@@ -43,7 +43,7 @@ def run(sizes: Sizes) -> Section:
 
 
 def _findings(table: Table) -> list[str]:
-    few, many = table.rows[0], table.rows[-1]
+    few, more, many = table.rows[0], table.rows[-2], table.rows[-1]
     segments, opening_ms, very_first_ms = many[0], many[1], many[4]
     assert isinstance(segments, int)
     assert isinstance(opening_ms, float)
@@ -51,8 +51,9 @@ def _findings(table: Table) -> list[str]:
     return [
         f"From {few[0]} to {segments:,} segments, by offset: {growth(few[3], many[3])}; by time: "
         f"{growth(few[6], many[6])}. Segments are found by halving a list in memory, then one index is asked.",
-        f"Anywhere, by offset: {growth(few[2], many[2])}; by time: {growth(few[5], many[5])}. A log holds a bounded "
-        "number of segments open, so most of these open the files they need, among as many files as there are.",
+        f"Anywhere, {more[0]:,} to {segments:,} segments, by offset: {growth(more[2], many[2])}; by time: "
+        f"{growth(more[5], many[5])}. A log holds a bounded number of segments open, so most of these open the files "
+        "they need.",
         f"The very first look-up by time after an open: {growth(few[4], many[4])}, "
         f"{very_first_ms * 1e3 / segments:.0f} µs a segment. Timestamps need not rise from segment to segment, so "
         "the end of every time index is read once, and remembered. It should happen in a thread.",
