@@ -162,9 +162,14 @@ class Producer:
             self._route(topic, partition, draft)
         return delivered
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the buffer takes any record; false is early enough for `send` not to raise."""
+        return self._has_room(self._record_bytes_max)
+
     async def room(self) -> None:
-        """Wait until the buffer takes records again."""
-        while not self._has_room(self._record_bytes_max):
+        """Wait until the buffer takes any record again."""
+        while not self.has_room:
             self._settled.clear()
             await self._settled.wait()
 

@@ -3,13 +3,12 @@
 Bytes are a string where they are UTF-8, else an object with the one member `base64`. Times are milliseconds since 1970.
 """
 
-import base64
-import json
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import TextIO
 
 from ottla.cli.log.findings import Finding, Tally
 from ottla.cli.log.items import Item
+from ottla.cli.plain import json_line
 
 
 def write_items(items: Iterable[Item], out: TextIO) -> int:
@@ -17,8 +16,7 @@ def write_items(items: Iterable[Item], out: TextIO) -> int:
     damages = 0
     for item in items:
         damages += item.kind == "damage"
-        fields = {name: _plain(value) for name, value in item.fields.items()}
-        out.write(_line({"type": item.kind.replace(" ", "_"), "file": item.file, **fields}))
+        out.write(json_line({"type": item.kind.replace(" ", "_"), "file": item.file, **item.fields}))
     return damages
 
 
@@ -29,23 +27,6 @@ def write_findings(name: str, findings: Iterable[Finding], tally: Tally, out: Te
         problems += finding.problem
         fields = finding._asdict()
         kind = "problem" if fields.pop("problem") else "note"
-        out.write(_line({"type": kind, **fields}))
-    out.write(_line({"type": "summary", "name": name, "problems": problems, **vars(tally)}))
+        out.write(json_line({"type": kind, **fields}))
+    out.write(json_line({"type": "summary", "name": name, "problems": problems, **vars(tally)}))
     return problems
-
-
-def _line(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, ensure_ascii=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return value

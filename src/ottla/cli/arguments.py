@@ -1,0 +1,59 @@
+"""Options that commands share."""
+
+import argparse
+import os
+from collections.abc import Iterable
+
+from ottla.cli.errors import UserError
+
+BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP"
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """How to find the cluster."""
+    parser.add_argument(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default=os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP,
+        help=f"a broker of the cluster, or several with commas; default {BOOTSTRAP}, or ${BOOTSTRAP_VARIABLE}",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="give up after so long without an answer; default 10",
+    )
+
+
+def add_json(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, for programs")
+
+
+def positive_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+def at_least_one(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def pairs(given: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE texts as a dictionary."""
+    values = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UserError(f"{option} {text!r}: expected NAME=VALUE, as in {option} retention.ms=86400000")
+        values[name] = value
+    return values

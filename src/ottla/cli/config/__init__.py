@@ -1,0 +1,1 @@
+"""`ottla config`: read and change the settings of topics and brokers."""

@@ -1,0 +1,1 @@
+"""`ottla produce`: lines to records."""

@@ -1,0 +1,59 @@
+"""Running a command against a cluster, and telling people what went wrong there."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+
+from ottla.cli.errors import ClusterError
+from ottla.client.client import Client
+from ottla.client.core.errors import ClientError, Declined, RecordTooLarge, Unreachable
+from ottla.wire.errors import Error
+
+Command = Callable[[Client, argparse.Namespace], Awaitable[int]]
+
+_UNKNOWN_TOPIC = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+
+
+def run_remote(command: Command, parsed: argparse.Namespace) -> int:
+    """Run `command` with a client of the cluster that --bootstrap names; its exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="ottla: %(message)s")
+    try:
+        return asyncio.run(_with_client(command, parsed))
+    except ClientError as error:
+        raise ClusterError(told(error)) from None
+
+
+async def _with_client(command: Command, parsed: argparse.Namespace) -> int:
+    timeout_ms = int(parsed.timeout * 1000)
+    async with Client(
+        parsed.bootstrap, client_id="ottla-cli", request_timeout_ms=timeout_ms, api_timeout_ms=timeout_ms
+    ) as client:
+        await client.brokers.any()  # Once, without patience: somebody is looking at the terminal.
+        return await command(client, parsed)
+
+
+def told(error: ClientError) -> str:
+    """The error with the advice, below it, that fits somebody at a terminal."""
+    advice = _advice(error)
+    return f"{error.what}\n       {advice}" if advice else error.what
+
+
+def complain(error: ClientError) -> None:
+    """Print an error of one of several things; the others go on."""
+    print(f"ottla: {told(error)}", file=sys.stderr)
+
+
+def _advice(error: ClientError) -> str:
+    cause = getattr(error, "cause", error)
+    if isinstance(cause, Unreachable):
+        return "Start a node with `ottla serve`, or name a broker that runs with --bootstrap HOST:PORT."
+    if isinstance(cause, RecordTooLarge):
+        return "Raise max.message.bytes of the topic and --record-bytes, or send smaller records."
+    if isinstance(cause, Declined) and cause.error in _UNKNOWN_TOPIC and cause.subject.startswith("topic "):
+        name = cause.subject.removeprefix("topic ")
+        return f"`ottla topic list` shows what exists; `ottla topic create {name}` makes it."
+    if isinstance(cause, Declined) and cause.error is Error.OFFSET_OUT_OF_RANGE:
+        return "Use --from beginning, --from end, or an offset that is still there."
+    return error.advice

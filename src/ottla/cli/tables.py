@@ -1,0 +1,54 @@
+"""Tables and figures for people."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Column(NamedTuple):
+    title: str
+    justify: "JustifyMethod" = "left"
+    wraps: bool = False  # Takes the room that is left, and breaks over lines.
+
+
+def number(title: str) -> Column:
+    return Column(title, "right")
+
+
+def stdout() -> Console:
+    return Console(highlight=False, soft_wrap=False)
+
+
+def print_table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column.title, justify=column.justify, no_wrap=not column.wraps, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    console.print(table)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def shown_size(size: int) -> str:
+    """Bytes as a person reads them: 3 digits and a unit."""
+    value = float(size)
+    for unit in _UNITS[:-1]:
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:,.3g} {_UNITS[-1]}"
+
+
+def shown_nodes(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, nodes)) or "none"

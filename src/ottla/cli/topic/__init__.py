@@ -1,0 +1,1 @@
+"""`ottla topic`: make, list, describe, alter and delete topics."""
