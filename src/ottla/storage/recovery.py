@@ -6,13 +6,13 @@ Rule 2: otherwise the segments from the recovery point on are read whole. The lo
         producer state are made anew.
 Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
         repaired by cutting off what was acknowledged: the log is refused and a person decides.
-Rule 4: a segment begins where the one before it ends. Only the cleaner makes gaps between them, and only below the
-        recovery point. A gap above means that the end of the earlier segment was lost, even where it ends with a whole
-        batch, and whatever `cleanup.policy` says.
+Rule 4: a segment begins where the one before it ends. Only the cleaner makes gaps between them, below the recovery
+        point, and a retention that was interrupted, below the log start. Any other gap means that the end of the
+        earlier segment was lost, even where it ends with a whole batch, and whatever `cleanup.policy` says.
 Rule 5: recovering again changes nothing.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -55,7 +55,6 @@ class Left(NamedTuple):
 def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]) -> Log:
     """The log as its files tell it; they are brought in order on the way."""
     segments = _segments(here, listing, clock.wall_ms())
-    _finish_retention(here, segments, left.log_start_offset)
     if not segments:
         segments = [Segment(left.log_start_offset, created_ms=clock.wall_ms())]
         here.create(segments[0])
@@ -153,16 +152,6 @@ def _segments(here: PartitionFiles, listing: dict[str, int], now_ms: int) -> lis
     return segments
 
 
-def _finish_retention(here: PartitionFiles, segments: list[Segment], log_start_offset: int) -> None:
-    """Remove the segments before the log start: of those that an interrupted retention left any may be missing, and a
-    gap between them would be taken for a loss."""
-    kept = max(0, bisect_right(segments, log_start_offset, key=lambda one: one.base_offset) - 1)
-    if kept:
-        trace("log.retention_finished", path=here.path, segments=[segment.base_offset for segment in segments[:kept]])
-        here.remove(segments[:kept])
-        del segments[:kept]
-
-
 def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
     """The segment of the last offset that was synced: its indexes may not have been."""
     return max(0, bisect_left(segments, recovery_point, key=lambda one: one.base_offset) - 1)
@@ -255,9 +244,10 @@ class _Recovery:
         self._name = name
         self._config = config
         self._recovery_point = left.recovery_point
+        self._log_start_offset = left.log_start_offset
         self._high_watermark = max(left.high_watermark, left.log_start_offset)
         self._epochs = epochs
-        self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to)
+        self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to, left.log_start_offset)
 
     def run(self, segments: list[Segment]) -> tuple[Producers, int]:
         """Producer state and end of the log; segments that do not count are taken out of the list."""
@@ -285,7 +275,7 @@ class _Recovery:
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:
             return True
-        return segment.base_offset > end_offset and end_offset < self._gaps_are_legal_below
+        return end_offset < segment.base_offset <= self._gaps_are_legal_below
 
     def _read(self, segment: Segment, expected: int, producers: Producers) -> tuple[int, Damage | None]:
         """Check a segment and make its indexes anew; the offset after it, and where it had to be cut."""
@@ -302,7 +292,7 @@ class _Recovery:
                 break
             if (entries := counted.appended(header, self._config)) is not None:
                 opened.add_index_entries(entries)
-            if header.leader_epoch > self._epochs.latest:
+            if header.leader_epoch > self._epochs.latest and header.last_offset >= self._log_start_offset:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             completed = producers.replay(header, marker_in(header, batch.data))
             if completed is not None and completed.aborted:
