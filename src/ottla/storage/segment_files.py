@@ -13,7 +13,7 @@ from ottla.core.log import files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
 from ottla.core.log.segment import IndexEntries, Segment
 from ottla.io.ports import Buffer, Disk, File
-from ottla.kernel import BatchHeader, CorruptBatch, find_time
+from ottla.kernel import BatchHeader, CorruptBatch, crc_ok, find_time
 from ottla.storage.atomic import read_whole
 from ottla.storage.batches import headers
 from ottla.storage.index_file import IndexFile
@@ -134,11 +134,18 @@ class SegmentFiles:
         return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
 
     def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on."""
-        next_offset = self.segment.base_offset
+        """The offset after the last batch, found from the last index entry on.
+
+        Everything that is ever appended is numbered from here, so the last header is believed only if its CRC is right.
+        """
+        last: Found | None = None
         for found in self._follow(self._offsets.last()):
-            next_offset = found.header.next_offset
-        return next_offset
+            last = found
+        if last is None:
+            return self.segment.base_offset
+        if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):
+            raise CorruptBatch(f"{self.log.path}: the last batch, at position {last.position}, has the wrong CRC")
+        return last.header.next_offset
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
