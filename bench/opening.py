@@ -7,12 +7,13 @@ import random
 import subprocess
 import sys
 import uuid
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.batches import batch_filling
-from bench.measure import open_files, resident_bytes, timed
+from bench.batches import Place, batch_filling
+from bench.measure import open_files, profiled, resident_bytes, timed
 from bench.recovery import fill
 from bench.report import Section, Table
 from bench.sizes import KiB, MiB, Sizes
@@ -20,6 +21,7 @@ from ottla.config import Config
 from ottla.core.log import files
 from ottla.io.clock import SystemClock
 from ottla.io.disk import LocalDisk
+from ottla.storage.partition_log import PartitionLog
 from ottla.storage.store import LogStore
 
 BATCHES = 10
@@ -49,12 +51,22 @@ def run(sizes: Sizes) -> Section:
         _add(table, "crash after a clean start", [_in_fresh_process(path, "crash") for _ in range(rounds)])
         (Path(path) / files.RECOVERY_POINTS).unlink()
         _add(table, "crash, nothing synced", [_in_fresh_process(path, "crash") for _ in range(rounds)])
+        section.profiles["opening, nothing synced"] = _profile(path, sizes.partitions)
     section.findings += [
         "Each log holds the three files of its active segment open, closed segments only when they are read: "
         f"{sizes.partitions:,} partitions need some {3 * sizes.partitions:,} descriptors (`ulimit -n`).",
         "The rest over the floor is Python, a trip to a thread, and half a dozen more small files per partition.",
     ]
     return section
+
+
+def _profile(path: str, partitions: int) -> str:
+    place = Place(path)
+    logs: list[PartitionLog] = []
+    work = partial(logs.extend, (place.log(partition=partition) for partition in range(partitions)))
+    found = profiled(work, calls=partitions, unit="partition", lines=18)
+    place.leave(*logs, clean=False)
+    return found
 
 
 async def _make(path: str, partitions: int) -> None:
