@@ -138,6 +138,9 @@ class Image:
         """What was set for a resource, by setting."""
         return self.configs.get((resource_type, name), {})
 
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return self.topics_by_id.get(topic_id)
+
     def partition(self, topic: str, partition: int) -> Partition | None:
         found = self.topics.get(topic)
         return found.partitions.get(partition) if found is not None else None

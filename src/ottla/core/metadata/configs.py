@@ -1,0 +1,220 @@
+"""Settings of topics, brokers, groups and client metrics are changed.
+
+Rule 1: a resource changes whole or not at all: one bad value refuses all of its changes, and nothing of the others.
+Rule 2: a change is judged by what would count after it: the settings the resource keeps and the new ones together.
+Rule 3: a broker's settings are written down even when nothing changes, because that makes the brokers read their
+        files of secrets again (KAFKA-14136).
+Rule 4: while eligible leader replicas are on, `min.insync.replicas` belongs to the cluster: it cannot be set per
+        broker, nor removed from the cluster, and who is eligible is forgotten when it changes.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.config import (
+    BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    Config,
+    InvalidConfig,
+    Setting,
+)
+from ottla.core.metadata.decision import Decision, MetadataRecord
+from ottla.core.metadata.features import is_elr_enabled
+from ottla.core.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC, Image
+from ottla.core.metadata.names import check_name
+from ottla.wire.errors import Error, Refused
+from ottla.wire.records.metadata import ClearElrRecord, ConfigRecord
+
+MIN_ISR: Final = "min.insync.replicas"
+_VALUE_LENGTH_MAX: Final = 32_767
+_KNOWN: Final = {
+    TOPIC: TOPIC_SETTINGS,
+    BROKER: BROKER_SETTINGS,
+    GROUP: GROUP_SETTINGS,
+    CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
+}
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    name: str
+    operation: int
+    value: str | None
+
+
+class ResourceChange(NamedTuple):
+    """All that a request changes of one resource; `replaces` when what it does not name is removed (AlterConfigs)."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[Change]
+    replaces: bool = False
+
+
+class Outcome(NamedTuple):
+    resource_type: int
+    resource_name: str
+    refusal: Refused | None
+
+
+def alter(
+    image: Image, resources: Sequence[ResourceChange], *, config: Config, node_id: int, validate_only: bool
+) -> Decision[list[Outcome]]:
+    """`config` is that of the broker that was asked, which is the only one whose own settings it takes."""
+    named = Counter((one.resource_type, one.resource_name) for one in resources)
+    records: list[MetadataRecord] = []
+    outcomes = []
+    for one in resources:
+        refusal: Refused | None = None
+        try:
+            if named[one.resource_type, one.resource_name] > 1:
+                raise Refused(Error.INVALID_REQUEST, "the resource is named more than once in the request")
+            records += _altered(image, one, config, node_id)
+        except Refused as refused:
+            refusal = refused
+        outcomes.append(Outcome(one.resource_type, one.resource_name, refusal))
+    return Decision([] if validate_only else records, outcomes)
+
+
+def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) -> list[MetadataRecord]:
+    _check_resource(image, one, node_id)
+    _check_changes(one)
+    current = image.config(one.resource_type, one.resource_name)
+    after = {} if one.replaces else dict(current)
+    changed: dict[str, str | None] = {}
+    for change in one.changes:
+        value = _value_after(one, change, current.get(change.name))
+        changed[change.name] = value
+        if value is None:
+            after.pop(change.name, None)
+        else:
+            after[change.name] = value
+    if one.replaces:
+        changed |= {name: None for name in current if name not in changed}
+    _check_min_isr(image, one, changed)
+    _check_values(image, one, after, config)
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource_type=one.resource_type, resource_name=one.resource_name, name=name, value=value)
+        for name, value in changed.items()
+        if value != current.get(name) or one.resource_type == BROKER
+    ]
+    if is_elr_enabled(image) and any(record.name == MIN_ISR for record in records):
+        records.append(ClearElrRecord(topic_name=one.resource_name if one.resource_type == TOPIC else ""))
+    return records
+
+
+def _check_resource(image: Image, one: ResourceChange, node_id: int) -> None:
+    name = one.resource_name
+    if one.resource_type == TOPIC:
+        check_name(name)
+        if name not in image.topics:
+            raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    elif one.resource_type == BROKER:
+        if name and name != str(node_id):
+            raise Refused(Error.INVALID_REQUEST, f"this is broker {node_id}; settings of broker {name!r} are set there")
+    elif one.resource_type in (GROUP, CLIENT_METRICS):
+        if not name:
+            raise Refused(Error.INVALID_REQUEST, "settings of a group or of client metrics need its name")
+    else:
+        raise Refused(Error.INVALID_REQUEST, f"settings of resources of type {one.resource_type} cannot be changed")
+
+
+def _check_changes(one: ResourceChange) -> None:
+    named = Counter(change.name for change in one.changes)
+    twice = [name for name, count in named.items() if count > 1]
+    if twice:
+        raise Refused(Error.INVALID_REQUEST, f"settings named more than once: {', '.join(twice)}")
+    without = [change.name for change in one.changes if change.value is None and change.operation != Operation.DELETE]
+    if without:
+        raise Refused(Error.INVALID_REQUEST, f"settings without a value: {', '.join(without)}")
+
+
+def _value_after(one: ResourceChange, change: Change, current: str | None) -> str | None:
+    if change.operation == Operation.SET:
+        return change.value
+    if change.operation == Operation.DELETE:
+        return None
+    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise Refused(Error.INVALID_REQUEST, f"{change.name}: there is no operation {change.operation}")
+    setting = _KNOWN[one.resource_type].get(change.name)
+    if setting is None or setting.type.kafka != "LIST":
+        verb = Operation(change.operation).name.lower()
+        raise Refused(Error.INVALID_CONFIG, f"{change.name} is no list, so one cannot {verb} to it")
+    items = [item for item in (_default(setting) if current is None else current).split(",") if item]
+    named = (change.value or "").split(",")
+    if change.operation == Operation.APPEND:
+        items += [item for item in dict.fromkeys(named) if item not in items]
+    else:
+        items = [item for item in items if item not in named]
+    return ",".join(items)
+
+
+def _default(setting: Setting[object]) -> str:
+    return "" if setting.default is None else setting.type.show(setting.default)
+
+
+def _check_min_isr(image: Image, one: ResourceChange, changed: dict[str, str | None]) -> None:
+    if one.resource_type != BROKER or MIN_ISR not in changed or not is_elr_enabled(image):
+        return
+    if one.resource_name:
+        raise Refused(
+            Error.INVALID_CONFIG, f"{MIN_ISR} belongs to the cluster: set it for the default broker, not for one"
+        )
+    if changed[MIN_ISR] is None:
+        raise Refused(Error.INVALID_CONFIG, f"the cluster's {MIN_ISR} can be changed, not removed")
+
+
+def _check_values(image: Image, one: ResourceChange, after: dict[str, str], config: Config) -> None:
+    """Raises `InvalidConfig`, or INVALID_REQUEST for a broker as Kafka has it (KAFKA-13609)."""
+    for name, value in after.items():
+        if len(value) > _VALUE_LENGTH_MAX:
+            raise Refused(
+                Error.INVALID_CONFIG,
+                f"{name}: a value of {len(value)} characters, at most {_VALUE_LENGTH_MAX} are allowed",
+            )
+    if one.resource_type == TOPIC:
+        config.for_topic(after)
+    elif one.resource_type == GROUP:
+        config.for_group(after)
+    elif one.resource_type == CLIENT_METRICS:
+        config.for_client_metrics(after)
+    else:
+        try:
+            # Only this layer is judged: the others count as they are.
+            on_cluster = image.config(BROKER, "") if one.resource_name else after
+            config.with_dynamic(on_cluster=on_cluster, on_broker=after if one.resource_name else {})
+        except InvalidConfig as invalid:
+            raise Refused(Error.INVALID_REQUEST, invalid.text) from invalid
+
+
+def config_of_broker(file: Config, image: Image, node_id: int) -> tuple[Config, list[str]]:
+    """What counts for a broker by its file and the image, and what of the image cannot count.
+
+    Another release may have written what is not taken here; that must not keep the node from starting.
+    """
+    layers = {"on_cluster": image.config(BROKER, ""), "on_broker": image.config(BROKER, str(node_id))}
+    try:
+        return file.with_dynamic(**layers), []
+    except InvalidConfig:
+        pass
+    taken: dict[str, dict[str, str]] = {"on_cluster": {}, "on_broker": {}}
+    problems: list[str] = []
+    for layer, texts in layers.items():
+        for name in sorted(texts):
+            tried = {**taken, layer: {**taken[layer], name: texts[name]}}
+            try:
+                file.with_dynamic(**tried)
+                taken = tried
+            except InvalidConfig as invalid:
+                problems += invalid.problems
+    return file.with_dynamic(**taken), problems
