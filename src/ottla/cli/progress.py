@@ -42,4 +42,5 @@ class Progress:
 
 
 def rate(count: int, seconds: float) -> str:
-    return f"{count / seconds:,.0f}/s" if seconds > 0 else ""
+    """A suffix such as `, 98,716/s`; nothing where there was too little to measure."""
+    return f", {count / seconds:,.0f}/s" if seconds >= 1 and count >= 100 else ""

@@ -6,9 +6,9 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable
 
-from ottla.cli.errors import ClusterError
+from ottla.cli.errors import ClusterError, UserError
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined, RecordTooLarge, Unreachable
+from ottla.client.core.errors import ClientError, Declined, Misused, RecordTooLarge, Unreachable
 from ottla.wire.errors import Error
 
 Command = Callable[[Client, argparse.Namespace], Awaitable[int]]
@@ -21,6 +21,8 @@ def run_remote(command: Command, parsed: argparse.Namespace) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="ottla: %(message)s")
     try:
         return asyncio.run(_with_client(command, parsed))
+    except Misused as error:
+        raise UserError(told(error)) from None
     except ClientError as error:
         raise ClusterError(told(error)) from None
 
@@ -34,15 +36,15 @@ async def _with_client(command: Command, parsed: argparse.Namespace) -> int:
         return await command(client, parsed)
 
 
-def told(error: ClientError) -> str:
+def told(error: ClientError, advice: str | None = None) -> str:
     """The error with the advice, below it, that fits somebody at a terminal."""
-    advice = _advice(error)
+    advice = _advice(error) if advice is None else advice
     return f"{error.what}\n       {advice}" if advice else error.what
 
 
-def complain(error: ClientError) -> None:
+def complain(error: ClientError, advice: str | None = None) -> None:
     """Print an error of one of several things; the others go on."""
-    print(f"ottla: {told(error)}", file=sys.stderr)
+    print(f"ottla: {told(error, advice)}", file=sys.stderr)
 
 
 def _advice(error: ClientError) -> str:

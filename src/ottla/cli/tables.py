@@ -10,6 +10,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
+WRAPPED_MIN = 12  # A column that gives way to the others still shows something.
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -30,7 +31,13 @@ def stdout() -> Console:
 def print_table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
-        table.add_column(column.title, justify=column.justify, no_wrap=not column.wraps, overflow="fold")
+        table.add_column(
+            column.title,
+            justify=column.justify,
+            no_wrap=not column.wraps,
+            overflow="fold",
+            min_width=WRAPPED_MIN if column.wraps else None,
+        )
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     console.print(table)

@@ -80,7 +80,7 @@ class Producer:
         idempotent: bool | None = None,
         codec: Codec = Codec.NONE,
         level: int | None = None,
-        batch_bytes: int = 16_384,
+        batch_bytes: int = 65_536,
         linger_ms: int = 5,
         delivery_timeout_ms: int = 120_000,
         topic_timeout_ms: int = 60_000,
@@ -356,8 +356,17 @@ class Producer:
         if code in (Error.NONE, Error.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledged(batch, told)
             return
-        text = None if told is None else told.error_message
-        self._not_appended(batch, Declined(code, broker=broker, subject=f"partition {batch.partition}", text=text))
+        refused = {} if told is None else {one.batch_index: one.batch_index_error_message for one in told.record_errors}
+        text = next(iter(refused.values())) if refused else told.error_message if told else None
+        error = Declined(code, broker=broker, subject=f"partition {batch.partition}", text=text)
+        if refused and not batch.maybe_written:
+            # The broker took nothing, and says which records are to blame: the others need not suffer.
+            batch.attempts += 1
+            gone = self._records.without(batch, refused)
+            _fail(gone, DeliveryFailed(f"partition {batch.partition}", error))
+            self._moved_on()
+            return
+        self._not_appended(batch, error)
 
     def _acknowledged(self, batch: Batch, told: PartitionProduceResponse | None) -> None:
         if self._identities is not None:

@@ -1,6 +1,8 @@
 """What the commands of `ottla config` do."""
 
 import argparse
+import html
+import re
 import sys
 from typing import Final
 
@@ -16,11 +18,12 @@ from ottla.client.client import Client
 from ottla.client.configs import Change, Entry, Operation, Resource, ResourceType, Source
 from ottla.client.core.errors import ClientError
 
+_MARKUP: Final = re.compile(r"</?[a-zA-Z][^>]*>")
 SOURCES: Final = {
     Source.TOPIC: "topic",
-    Source.BROKER: "this broker",
-    Source.BROKERS: "all brokers",
-    Source.FILE: "broker's file",
+    Source.BROKER: "broker",
+    Source.BROKERS: "brokers",
+    Source.FILE: "file",
     Source.DEFAULT: "default",
 }
 
@@ -97,7 +100,7 @@ def _print(entries: list[Entry], *, docs: bool) -> None:
             console.print()
         console.print(Text.assemble((entry.name, "bold"), " = ", _value(entry), "  ", (_source(entry), "dim")))
         if entry.documentation:
-            console.print(Text(entry.documentation))
+            console.print(Text(_without_markup(entry.documentation)))
 
 
 def _value(entry: Entry) -> Text:
@@ -107,8 +110,13 @@ def _value(entry: Entry) -> Text:
 
 
 def _source(entry: Entry) -> str:
-    fixed = ", needs a restart" if entry.read_only and entry.source is not Source.DEFAULT else ""
+    fixed = ", fixed" if entry.read_only and entry.source is not Source.DEFAULT else ""
     return SOURCES.get(entry.source, entry.source.name.lower()) + fixed
+
+
+def _without_markup(documentation: str) -> str:
+    """Kafka writes its documentation for a browser."""
+    return html.unescape(_MARKUP.sub("", documentation))
 
 
 def _fields(resource: Resource, entry: Entry, *, docs: bool) -> dict[str, object]:

@@ -29,8 +29,7 @@ class Tally:
         self.bytes += len(record.key or b"") + len(record.value or b"")
 
     def text(self, topic: str) -> str:
-        seconds = time.monotonic() - self.started_s
-        speed = f", {rate(self.records, seconds)}" if seconds >= 1 else ""
+        speed = rate(self.records, time.monotonic() - self.started_s)
         return f"{counted(self.records, 'record')} of {topic}, {shown_size(self.bytes)}{speed}"
 
 

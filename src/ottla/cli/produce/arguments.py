@@ -37,7 +37,7 @@ def add_produce(groups: "argparse._SubParsersAction[Any]") -> None:
     way.add_argument(
         "--acks", choices=list(ACKS), default="all", help="who must have a record: 0 nobody, 1 the leader, default all"
     )
-    way.add_argument("--batch-bytes", type=at_least_one, default=16_384, metavar="N", help="batch size; default 16384")
+    way.add_argument("--batch-bytes", type=at_least_one, default=65_536, metavar="N", help="batch size; default 65536")
     way.add_argument(
         "--linger-ms", type=int, default=5, metavar="MS", help="how long a batch waits for more; default 5"
     )

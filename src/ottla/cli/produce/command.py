@@ -19,32 +19,32 @@ from ottla.client.producer import Delivery, Producer
 from ottla.kernel import Codec
 
 TOPIC_WAIT_MS = 3_000
+BREATH = 200  # Lines.
 
 
 class Tally:
     """What became of the lines."""
 
     def __init__(self) -> None:
-        self.sent = self.delivered = self.bytes = 0
+        self.delivered = self.bytes = 0
         self.failure: tuple[int, ClientError] | None = None  # The first line that failed, and why.
         self.started_s = time.monotonic()
 
-    def follow(self, delivered: "asyncio.Future[Delivery]", line: int) -> None:
-        self.sent += 1
-        delivered.add_done_callback(lambda done: self._settled(done, line))
+    def follow(self, delivered: "asyncio.Future[Delivery]", line: int, size: int) -> None:
+        delivered.add_done_callback(lambda done: self._settled(done, line, size))
 
-    def _settled(self, done: "asyncio.Future[Delivery]", line: int) -> None:
+    def _settled(self, done: "asyncio.Future[Delivery]", line: int, size: int) -> None:
         if done.cancelled():
             return
         error = done.exception()
         if error is None:
             self.delivered += 1
+            self.bytes += size
         elif isinstance(error, ClientError) and (self.failure is None or line < self.failure[0]):
             self.failure = line, error
 
     def text(self, topic: str) -> str:
-        seconds = time.monotonic() - self.started_s
-        speed = f", {rate(self.delivered, seconds)}" if seconds >= 1 else ""
+        speed = rate(self.delivered, time.monotonic() - self.started_s)
         return f"{counted(self.delivered, 'record')} to {topic}, {shown_size(self.bytes)}{speed}"
 
 
@@ -82,7 +82,7 @@ async def produce(client: Client, parsed: argparse.Namespace) -> int:
         await producer.close(flush=False)
     if tally.failure is not None:
         line, error = tally.failure
-        raise ClusterError(f"line {line}: {told(error)}\n       {tally.text(parsed.topic)} before the end")
+        raise ClusterError(f"line {line}: {told(error)}\n       {tally.text(parsed.topic)}: delivered all the same.")
     _say(parsed, tally.text(parsed.topic))
     return 0
 
@@ -98,6 +98,8 @@ async def _send_all(
             await _send(producer, parsed.topic, draft_of(line, number, rules), tally, number)
             if tally.failure is not None:
                 return
+            if number % BREATH == 0:
+                await asyncio.sleep(0)  # The producer sends when this loop lets it.
             if progress.due:
                 progress.say(tally.text(parsed.topic))
     for line in splitter.feed(b""):
@@ -121,8 +123,7 @@ async def _send(producer: Producer, topic: str, draft: Draft, tally: Tally, numb
         await producer.flush()
         tally.failure = number, error
         return
-    tally.bytes += len(draft.key or b"") + len(draft.value or b"")
-    tally.follow(delivered, number)
+    tally.follow(delivered, number, len(draft.key or b"") + len(draft.value or b""))
 
 
 def _rules(parsed: argparse.Namespace) -> LineRules:

@@ -23,6 +23,7 @@ from ottla.wire.errors import Error
 from ottla.wire.uuids import uuid_to_text
 
 VISIBLE_WITHIN_MS: Final = 5_000
+UNKNOWN: Final = Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def create(client: Client, parsed: argparse.Namespace) -> int:
@@ -75,8 +76,10 @@ async def list_topics(client: Client, parsed: argparse.Namespace) -> int:
     if not topics:
         print("no topics" if not parsed.patterns else "no topic matches", file=sys.stderr)
         return 0
-    columns = [Column("Topic", wraps=True), number("Partitions"), number("Replicas"), Column("Trouble")]
-    print_table(stdout(), columns, [_row(topic) for topic in topics])
+    columns = [Column("Topic", wraps=True), number("Partitions"), number("Replicas")]
+    if any(map(_trouble, topics)):
+        columns.append(Column("Trouble"))
+    print_table(stdout(), columns, [_row(topic)[: len(columns)] for topic in topics])
     return 0
 
 
@@ -130,7 +133,7 @@ async def delete(client: Client, parsed: argparse.Namespace) -> int:
     for name in names:
         outcome = outcomes[name]
         if outcome is not None:
-            complain(outcome)
+            complain(outcome, "`ottla topic list` shows what exists." if _is(outcome, UNKNOWN) else None)
             code = FAILED
         else:
             _say(parsed, f"{name} deleted", topic=name, deleted=True)

@@ -5,11 +5,12 @@ Rule 1: the records of a partition are sent in the order they were added. At mos
 Rule 2: a batch is due when it is full, when its first record has waited `linger_ms`, or when somebody flushes. While
         one is under way the next one fills up: the slower the broker, the larger the batches.
 Rule 3: every record leaves exactly once: with `done`, or with what `expired` and `give_up` return.
-Rule 4: a batch that was refused as a whole may be split; its halves take its place.
+Rule 4: a batch that was refused as a whole may be split, its halves taking its place; one that was refused for some of
+        its records is sent again without them.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -168,6 +169,20 @@ class Accumulator:
             part.size_max += sum(draft.size_max for draft in drafts)
             part.attempts = batch.attempts
         self._put_back(halves)
+
+    def without(self, batch: Batch, refused: Container[int]) -> list[Draft]:
+        """Take the records at the given places out of the batch and send the rest again; those taken out."""
+        rest = Batch(batch.partition, batch.created_ms, attempts=batch.attempts)
+        gone: list[Draft] = []
+        for number, draft in enumerate(batch.drafts):
+            (gone if number in refused else rest.drafts).append(draft)
+        rest.size_max += sum(draft.size_max for draft in rest.drafts)
+        self.held_bytes -= batch.size_max - rest.size_max
+        if rest.drafts:
+            self._put_back([rest])
+        else:
+            self._under_way.pop(batch.partition, None)
+        return gone
 
     def expired(self, now_ms: int) -> list[Batch]:
         """Batches that were not delivered in time and are not under way: they leave."""
