@@ -33,7 +33,7 @@ class DirectoryInUse(Exception):
 
 
 class WrongDirectory(Exception):
-    """The directory belongs to another node or cluster."""
+    """The directory belongs to another node or cluster, or does not say to whom."""
 
 
 class LogDirectory:
@@ -65,7 +65,7 @@ class LogDirectory:
         """Make sure the directory belongs to this node; an empty one is taken."""
         data = read_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}")
         if data is not None:
-            meta = MetaProperties.decode(data)
+            meta = self._decode_meta(data)
             if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
                 raise WrongDirectory(
                     f"{self.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, not to node {node_id} "
@@ -77,6 +77,13 @@ class LogDirectory:
         self.meta = MetaProperties(cluster_id, node_id, new_id())
         write_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}", self.meta.encode())
 
+    def _decode_meta(self, data: bytes) -> MetaProperties:
+        try:
+            return MetaProperties.decode(data)
+        except BadCheckpoint as error:
+            path = f"{self.path}/{files.META_PROPERTIES}"
+            raise WrongDirectory(f"{path} does not say whose directory this is: {error}") from error
+
     def _take_shutdown_marker(self) -> None:
         marker = f"{self.path}/{files.CLEAN_SHUTDOWN}"
         self.was_clean = self.disk.exists(marker)
@@ -86,10 +93,12 @@ class LogDirectory:
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
         """Leave the directory; `clean` when every log in it was closed and synced."""
-        if clean and self.failure is None:
-            with self.guard("close"):
-                write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
-        self._lock.release()
+        try:
+            if clean and self.failure is None:
+                with self.guard("close"):
+                    write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
+        finally:
+            self._lock.release()
 
     # Failing.
 

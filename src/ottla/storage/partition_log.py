@@ -339,8 +339,9 @@ class PartitionLog:
 
     def largest_timestamp(self, segment: Segment) -> int:
         """Of its records; of its file where no record has one."""
-        timestamp = self._max_timestamp(segment)
-        return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
+        with self.directory.guard("look up by time"):
+            timestamp = self._max_timestamp(segment)
+            return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
 
     def _max_timestamp(self, segment: Segment) -> int:
         if not segment.times_known:
@@ -434,19 +435,20 @@ class PartitionLog:
     def drop_front(self, count: int, reason: str, now_ms: int) -> None:
         """Take the first `count` segments out of use; the active one is closed first if it is among them."""
         log = self.log
-        if count == len(log.segments):
-            self._roll(log.end_offset, RollReason.ASKED)
-        self._keep_producers(count)
-        new_start = max(log.log_start_offset, log.segments[count].base_offset)
-        log.advance_log_start(new_start)
-        # First the new start, then the files: a crash in between must not leave a hole in what counts as the log.
-        self.directory.keep_log_start(self.key, new_start)
-        self.here.write_epochs(log.epochs.entries)
-        dropped = log.segments[:count]
-        del log.segments[:count]
-        self._running_max = None
-        self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
-        self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
+        with self.directory.guard("retention"):
+            if count == len(log.segments):
+                self._roll(log.end_offset, RollReason.ASKED)
+            self._keep_producers(count)
+            new_start = max(log.log_start_offset, log.segments[count].base_offset)
+            log.advance_log_start(new_start)
+            # First the new start, then the files: a crash in between must not leave a hole in what counts as the log.
+            self.directory.keep_log_start(self.key, new_start)
+            self.here.write_epochs(log.epochs.entries)
+            dropped = log.segments[:count]
+            del log.segments[:count]
+            self._running_max = None
+            self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
+            self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
         trace(
             "log.segments_expired",
             log=self.name,

@@ -63,12 +63,17 @@ class LogStore:
         await gather(*(self._open_logs(directory, config_of) for directory in self.directories))
 
     async def _open_logs(self, directory: LogDirectory, config_of: ConfigOf) -> None:
-        for name in self.disk.list(directory.path):
+        try:
+            listing = self.disk.list(directory.path)
+        except OSError as error:
+            directory.fail(error, "open")
+            return
+        for name in listing:
             parsed = parse_directory(name)
             if parsed is None or parsed.topic == files.METADATA_TOPIC:
                 continue
             if parsed.fate == "delete":
-                await self.disk.in_thread(partial(self._remove_directory, f"{directory.path}/{name}"))
+                await self._remove_doomed(f"{directory.path}/{name}")
             elif not parsed.fate:
                 await self._open_log(directory, (parsed.topic, parsed.partition), config_of(parsed.topic))
         # A log that is opened again from here on was not left by a clean shutdown.
@@ -100,7 +105,10 @@ class LogStore:
                 warn("log.offline", topic=log.key[0], partition=log.key[1], reason=refusal.text)
         self.checkpoint()
         for directory in self.directories:
-            directory.close(clean=directory.path not in self._with_unopened)
+            try:
+                directory.close(clean=directory.path not in self._with_unopened)
+            except Refused as refusal:
+                warn("directory.not_closed", path=directory.path, reason=refusal.text)
 
     def checkpoint(self) -> None:
         """Write down, per directory, how far each log is synced, committed and trimmed."""
@@ -153,10 +161,7 @@ class LogStore:
         due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
         self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
         for path in due:
-            try:
-                await self.disk.in_thread(partial(self._remove_directory, path))
-            except OSError as error:
-                warn("directory.not_removed", path=path, error=error)
+            await self._remove_doomed(path)
 
     def _roomiest(self) -> LogDirectory:
         online = [directory for directory in self.directories if directory.failure is None]
@@ -173,6 +178,13 @@ class LogStore:
         for key in [key for key, log in self.logs.items() if log.directory is directory]:
             del self.logs[key]
             self.offline[key] = reason
+
+    async def _remove_doomed(self, path: str) -> None:
+        """What cannot be removed is tried again at the next start."""
+        try:
+            await self.disk.in_thread(partial(self._remove_directory, path))
+        except OSError as error:
+            warn("directory.not_removed", path=path, error=error)
 
     def _remove_directory(self, path: str) -> None:
         for name in self.disk.list(path):

@@ -5,6 +5,9 @@ Rule 2: a log that refuses to be cleaned is left alone until the next start, and
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakSet
 
 from ottla.config import FLUSH_MS, TOPIC_RETENTION_BYTES
 from ottla.core.log.cleaning import Cleanable, cleanable, dirtiest
@@ -23,7 +26,7 @@ from ottla.wire.errors import Refused
 class Upkeep:
     def __init__(self, store: LogStore) -> None:
         self._store = store
-        self._uncleanable: set[Partition] = set()
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         self._unflushed_since: dict[Partition, int] = {}
 
     async def retain(self) -> int:
@@ -31,31 +34,20 @@ class Upkeep:
         now_ms = self._store.clock.wall_ms()
         removed = 0
         for log in list(self._store.logs.values()):
-            try:
+            with _only_this_one("retention.failed", log.name):
                 removed += log.retain(now_ms)
-            except Refused as refusal:
-                warn("retention.failed", log=log.name, reason=refusal.text)
-        removed += self._retain_topics(now_ms)
+        for topic, logs in self._limited_topics().items():
+            with _only_this_one("retention.failed", topic):
+                removed += _retain_topic(logs, now_ms)
         await self._store.purge(now_ms)
         return removed
 
-    def _retain_topics(self, now_ms: int) -> int:
+    def _limited_topics(self) -> dict[str, list[PartitionLog]]:
         by_topic: dict[str, list[PartitionLog]] = defaultdict(list)
         for log in self._store.logs.values():
             if log.log.config[TOPIC_RETENTION_BYTES] >= 0:
                 by_topic[log.key[0]].append(log)
-        removed = 0
-        for logs in by_topic.values():
-            by_name = {log.name: log for log in logs}
-            limit = logs[0].log.config[TOPIC_RETENTION_BYTES]
-
-            def largest_timestamp(log: Log, segment: Segment, by_name: dict[str, PartitionLog] = by_name) -> int:
-                return by_name[log.name].largest_timestamp(segment)
-
-            for name, count in beyond_topic_limit([log.log for log in logs], limit, largest_timestamp).items():
-                by_name[name].drop_front(count, f"ottla.topic.retention.bytes={limit}", now_ms)
-                removed += count
-        return removed
+        return by_topic
 
     async def flush(self) -> None:
         """Sync the logs that have waited for `flush.ms`."""
@@ -67,15 +59,16 @@ class Upkeep:
             since_ms = self._unflushed_since.setdefault(log.key, now_ms)
             if now_ms - since_ms >= log.log.config[FLUSH_MS]:
                 del self._unflushed_since[log.key]
-                await flush_in_thread(log)
+                with _only_this_one("flush.failed", log.name):
+                    await flush_in_thread(log)
 
     async def clean(self) -> Cleaned | None:
         """Clean the dirtiest log, if one is dirty enough."""
         now_ms = self._store.clock.wall_ms()
         chosen = dirtiest(
             candidate
-            for log in self._store.logs.values()
-            if log.key not in self._uncleanable and (candidate := self._candidate(log, now_ms)) is not None
+            for log in list(self._store.logs.values())
+            if log not in self._uncleanable and (candidate := self._candidate(log, now_ms)) is not None
         )
         if chosen is None:
             return None
@@ -84,16 +77,51 @@ class Upkeep:
             return await clean(log, chosen, now_ms)
         except CleaningVoid:
             return None
-        except CorruptBatch as error:
-            self._uncleanable.add(log.key)
-            warn("log.uncleanable", log=log.name, reason=error.text)
+        except Refused as refusal:
+            self._note_refusal(log, refusal)
             return None
 
     def _candidate(self, log: PartitionLog, now_ms: int) -> Cleanable | None:
-        checkpoint = log.directory.cleaner_offsets.get(log.key)
-        return cleanable(
-            log.log, checkpoint, now_ms, first_timestamp=log.first_timestamp, largest_timestamp=log.largest_timestamp
-        )
+        try:
+            with log.directory.guard("look for what to clean"):
+                return cleanable(
+                    log.log,
+                    log.directory.cleaner_offsets.get(log.key),
+                    now_ms,
+                    first_timestamp=log.first_timestamp,
+                    largest_timestamp=log.largest_timestamp,
+                )
+        except Refused as refusal:
+            self._note_refusal(log, refusal)
+            return None
+
+    def _note_refusal(self, log: PartitionLog, refusal: Refused) -> None:
+        if isinstance(refusal, CorruptBatch):
+            self._uncleanable.add(log)
+        event = "log.uncleanable" if log in self._uncleanable else "cleaning.failed"
+        warn(event, log=log.name, reason=refusal.text)
+
+
+@contextmanager
+def _only_this_one(event: str, name: str) -> Iterator[None]:
+    """A refusal concerns one log, or one directory; the others get their turn."""
+    try:
+        yield
+    except Refused as refusal:
+        warn(event, log=name, reason=refusal.text)
+
+
+def _retain_topic(logs: list[PartitionLog], now_ms: int) -> int:
+    by_name = {log.name: log for log in logs}
+    limit = logs[0].log.config[TOPIC_RETENTION_BYTES]
+
+    def largest_timestamp(log: Log, segment: Segment) -> int:
+        return by_name[log.name].largest_timestamp(segment)
+
+    going = beyond_topic_limit([log.log for log in logs], limit, largest_timestamp)
+    for name, count in going.items():
+        by_name[name].drop_front(count, f"ottla.topic.retention.bytes={limit}", now_ms)
+    return sum(going.values())
 
 
 async def flush_in_thread(log: PartitionLog) -> None:
