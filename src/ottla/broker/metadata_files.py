@@ -1,0 +1,105 @@
+"""The files beside the metadata log: snapshots, `quorum-state` and `bootstrap.checkpoint`.
+
+Rule 1: a snapshot gets its name when it is whole and synced; what ends in `.part` was never finished and goes.
+Rule 2: the newest snapshot counts. One that cannot be read is a fault, not a reason to take an older one: what the log
+        has dropped since is only there.
+"""
+
+from ottla.core.log.files import METADATA_TOPIC, directory_name
+from ottla.core.metadata.control import (
+    QUORUM_STATE_FILE,
+    BadQuorumState,
+    QuorumState,
+    Voters,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from ottla.core.metadata.decision import MetadataRecord
+from ottla.core.metadata.features import LATEST_LEVEL, bootstrap_records
+from ottla.core.metadata.snapshot import (
+    BOOTSTRAP_FILE,
+    SUFFIX,
+    BadSnapshot,
+    Snapshot,
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+)
+from ottla.io.ports import Disk
+from ottla.observe.trace import warn
+from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.recovery import LogDamaged
+
+_UNFINISHED = (".part", ".tmp")
+
+
+class MetadataFiles:
+    def __init__(self, disk: Disk, log_directory: str) -> None:
+        self._disk = disk
+        self._parent = log_directory
+        self.path = f"{log_directory}/{directory_name(METADATA_TOPIC, 0)}"
+
+    def prepare(self) -> None:
+        """Make the directory where it is missing, and clear away what was never finished."""
+        if not self._disk.exists(self.path):
+            self._disk.make_directory(self.path)
+            self._disk.sync_directory(self._parent)
+        for name in self._disk.list(self.path):
+            if SUFFIX in name and name.endswith(_UNFINISHED):
+                self._disk.remove(f"{self.path}/{name}")
+
+    # Snapshots.
+
+    def snapshots(self) -> list[SnapshotId]:
+        """The oldest first."""
+        return sorted(found for name in self._disk.list(self.path) if (found := SnapshotId.parse(name)) is not None)
+
+    def snapshot_bytes(self) -> int:
+        return sum(self._disk.size(f"{self.path}/{one.file_name}") for one in self.snapshots())
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
+        path = f"{self.path}/{snapshot.file_name}"
+        try:
+            return decode_snapshot(read_whole(self._disk, path) or b"")
+        except BadSnapshot as error:
+            raise LogDamaged(
+                f"{path} cannot be read ({error}), and the metadata log goes on from it: restore the file"
+            ) from error
+
+    def write_snapshot(self, snapshot: SnapshotId, batches: list[bytes]) -> None:
+        write_whole(self._disk, f"{self.path}/{snapshot.file_name}", b"".join(batches))
+
+    def remove_snapshots_before(self, newest: SnapshotId) -> None:
+        for one in self.snapshots():
+            if one < newest:
+                self._disk.remove(f"{self.path}/{one.file_name}")
+        self._disk.sync_directory(self.path)
+
+    # The quorum's memory.
+
+    def read_state(self) -> QuorumState | None:
+        path = f"{self.path}/{QUORUM_STATE_FILE}"
+        data = read_whole(self._disk, path)
+        try:
+            return decode_quorum_state(data) if data is not None else None
+        except BadQuorumState as error:
+            raise LogDamaged(f"{path} cannot be read ({error}): restore it, a vote must not be forgotten") from error
+
+    def write_state(self, state: QuorumState, static_voters: Voters | None) -> None:
+        write_whole(self._disk, f"{self.path}/{QUORUM_STATE_FILE}", encode_quorum_state(state, static_voters))
+
+    # The records a new log begins with.
+
+    def bootstrap(self, now_ms: int) -> list[MetadataRecord]:
+        """As the directory was formatted; written with this release's features where it was not."""
+        path = f"{self._parent}/{BOOTSTRAP_FILE}"
+        data = read_whole(self._disk, path)
+        if data is not None:
+            try:
+                return decode_snapshot(data).records
+            except BadSnapshot as error:
+                warn("bootstrap.unreadable", path=path, error=error)
+        records = bootstrap_records()
+        batches = encode_snapshot(records, level=LATEST_LEVEL, epoch=0, now_ms=now_ms)
+        write_whole(self._disk, path, b"".join(batches))
+        return records

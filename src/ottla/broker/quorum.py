@@ -1,0 +1,384 @@
+"""The metadata log of a node and the state machine on it: decide, append, sync, replay, answer.
+
+A node by itself is a quorum of one voter: what it has synced is committed. The log, its control records and the files
+beside it are Kafka's.
+
+Rule 1: decisions see everything decided before them (`_ahead`), everybody else sees only what is committed (`image`).
+        Both are built by `replay` alone.
+Rule 2: nothing counts before it is synced. One sync serves all that was appended before it began.
+Rule 3: an answer is given when its records are committed, and everything that it may have seen before them.
+Rule 4: listeners hear of committed records in the order of the log, before anyone gets an answer about them.
+Rule 5: when the log cannot be written or synced, the quorum is over for good: every later proposal is refused.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from ottla.broker.metadata_files import MetadataFiles
+from ottla.config import MIN_INSYNC_REPLICAS, Config
+from ottla.config.quorum import (
+    CONTROLLER_QUORUM_VOTERS,
+    INTERNAL_METADATA_LOG_SEGMENT_BYTES,
+    METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS,
+    METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS,
+    METADATA_LOG_SEGMENT_BYTES,
+    METADATA_LOG_SEGMENT_MS,
+    METADATA_MAX_RETENTION_BYTES,
+    METADATA_MAX_RETENTION_MS,
+)
+from ottla.core.log import files
+from ottla.core.metadata.control import (
+    QuorumState,
+    Voter,
+    Voters,
+    leader_change,
+    quorum_records,
+    read_control_records,
+)
+from ottla.core.metadata.decision import Decision, MetadataRecord
+from ottla.core.metadata.features import LATEST_LEVEL, activate, check_supported
+from ottla.core.metadata.framing import BadRecord, decode_record, encode_record
+from ottla.core.metadata.image import Image
+from ottla.core.metadata.snapshot import SnapshotId, encode_snapshot, records_of
+from ottla.io.ports import Clock, Random
+from ottla.kernel import Record, build_batch, read_records
+from ottla.observe.trace import trace, warn
+from ottla.storage.batches import BatchAt, BatchWalk
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.recovery import LogDamaged
+from ottla.wire.errors import Error, Refused
+
+R = TypeVar("R")
+Listener = Callable[[list[MetadataRecord]], None]
+
+TOPIC_ID: Final = uuid.UUID(int=1)
+_KEY: Final = (files.METADATA_TOPIC, 0)
+
+
+class NotAlone(Exception):
+    """The metadata belongs to a quorum of several voters."""
+
+
+class MetadataQuorum:
+    def __init__(self, directory: LogDirectory, voter: Voter, config: Config, clock: Clock, random: Random) -> None:
+        """Load what is there. `open` does it in a thread and makes this voter the leader."""
+        self.node_id = voter.node_id
+        self.image = Image()
+        """What is committed."""
+        self.listeners: list[Listener] = []
+        self.voters: Voters = (voter,)
+        self.epoch = 0
+        self.failure: BaseException | None = None
+        self._ahead = Image()
+        self._config = config
+        self._clock = clock
+        self._directory = directory
+        self._is_dynamic = not config[CONTROLLER_QUORUM_VOTERS]
+        self._voters_in_log = False
+        self._uncommitted: deque[tuple[int, list[MetadataRecord]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._committer: asyncio.Task[None] | None = None
+        self._snapshotter: asyncio.Task[None] | None = None
+        self._snapshot = SnapshotId(0, 0)
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = clock.monotonic_ms()
+        self._last_timestamp = -1
+        self._stopping = False
+        with directory.guard("open the metadata log"):
+            self._files = MetadataFiles(directory.disk, directory.path)
+            self._files.prepare()
+            self._log = PartitionLog(directory, *_KEY, _log_config(config), clock, random)
+            if self._log.topic_id is None:
+                self._log.set_topic_id(TOPIC_ID)
+            self._load()
+            self._log.flush()
+            self._keep_recovery_point()
+        self.high_watermark = self._log.log.advance_high_watermark(self._log.log.end_offset)
+
+    @classmethod
+    async def open(
+        cls, directory: LogDirectory, voter: Voter, config: Config, clock: Clock, random: Random
+    ) -> "MetadataQuorum":
+        """Open the metadata in a directory, or begin it there, and lead it in a new epoch."""
+        quorum = await directory.disk.in_thread(lambda: cls(directory, voter, config, clock, random))
+        await quorum._lead()
+        return quorum
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record: within a decision, of the first one it writes."""
+        return self._log.log.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log.log_start_offset
+
+    @property
+    def kraft_version(self) -> int:
+        """1 where the log names the voters, 0 where the settings do."""
+        return int(self._is_dynamic)
+
+    # Loading.
+
+    def _load(self) -> None:
+        log = self._log.log
+        snapshots = self._files.snapshots()
+        if snapshots:
+            self._snapshot = snapshots[-1]
+            self._load_snapshot()
+        start_offset = self._snapshot.end_offset
+        if start_offset < log.log_start_offset:
+            raise LogDamaged(f"{self._log.here.path}: no snapshot holds what lies before {log.log_start_offset}")
+        if start_offset > log.end_offset:
+            # The snapshot was fetched from a leader that had more than this log.
+            self._log.restart(start_offset)
+        was_static = log.end_offset > 0 and not self._voters_in_log
+        for batch in self._batches_from(start_offset):
+            self._load_batch(batch, start_offset)
+        if was_static and not self._voters_in_log:
+            self._is_dynamic = False
+        check_supported(self.image)
+        others = [voter.node_id for voter in self.voters if voter.node_id != self.node_id]
+        if others or len(self._config[CONTROLLER_QUORUM_VOTERS]) > 1:
+            raise NotAlone(f"{self._log.here.path} belongs to a quorum with other voters as well: {others}")
+
+    def _load_snapshot(self) -> None:
+        snapshot = self._files.read_snapshot(self._snapshot)
+        for record in snapshot.records:
+            self._replay(record)
+        self._last_timestamp = snapshot.last_log_timestamp
+        if snapshot.voters is not None:
+            self.voters, self._is_dynamic = snapshot.voters, True
+            self._voters_in_log = self._snapshot.end_offset > 0
+        elif self._snapshot.end_offset > 0:
+            self._is_dynamic = False
+
+    def _batches_from(self, offset: int) -> Iterator[BatchAt]:
+        log = self._log.log
+        for segment in log.segments[log.segment_at(offset) :]:
+            for batch in BatchWalk(self._log.here.of(segment).log, segment.size):
+                if batch.header.last_offset >= offset:
+                    yield batch
+
+    def _load_batch(self, batch: BatchAt, start_offset: int) -> None:
+        self._last_timestamp = batch.header.max_timestamp
+        records = read_records(batch.data, batch.header)
+        if batch.header.is_control:
+            control = read_control_records(records)
+            if control.voters is not None:
+                self.voters, self._voters_in_log, self._is_dynamic = control.voters, True, True
+            return
+        for record in records:
+            if record.offset >= start_offset:
+                try:
+                    self._replay(decode_record(record.value))
+                except BadRecord as error:
+                    raise LogDamaged(f"{self._log.here.path}, offset {record.offset}: {error}") from error
+        self._bytes_since_snapshot += batch.header.size
+
+    def _replay(self, record: MetadataRecord) -> None:
+        self.image.replay(record)
+        self._ahead.replay(record)
+
+    # Leading.
+
+    async def _lead(self) -> None:
+        """A new epoch: its state is written down, then its first record, then what a new log begins with."""
+        known = self._files.read_state() or QuorumState(epoch=0)
+        self.epoch = max(known.epoch, self._log.log.epochs.latest, self._snapshot.epoch, 0) + 1
+        with self._directory.guard("write quorum-state"):
+            if self._is_dynamic and not self._voters_in_log and not self._files.snapshots():
+                self._write_first_voters()
+            self._files.write_state(
+                QuorumState(self.epoch, leader_id=self.node_id), None if self._is_dynamic else self.voters
+            )
+            bootstrap = [] if self.image.level else self._files.bootstrap(self._clock.wall_ms())
+        first = [leader_change(self.node_id, self.voters)]
+        if self._is_dynamic and not self._voters_in_log:
+            first += quorum_records(self.voters)
+        self._append(first, control=True)
+        self._uncommitted.append((self.end_offset, []))
+        self._voters_in_log = self._is_dynamic
+        trace("quorum.leading", node_id=self.node_id, epoch=self.epoch, offset=self.end_offset)
+        await self.propose(lambda image: activate(image, bootstrap, self._config[MIN_INSYNC_REPLICAS]))
+
+    def _write_first_voters(self) -> None:
+        """The snapshot before the first record: who may vote for the first leader."""
+        now_ms = self._clock.wall_ms()
+        batches = encode_snapshot(
+            [], level=LATEST_LEVEL, epoch=0, now_ms=now_ms, last_log_timestamp=now_ms, voters=self.voters
+        )
+        self._files.write_snapshot(SnapshotId(0, 0), batches)
+
+    # Deciding.
+
+    async def propose(self, decide: Callable[[Image], Decision[R]]) -> R:
+        """Have something decided; the reply once it is committed. A `Refused` of `decide` is the caller's."""
+        self._check_usable()
+        decision = decide(self._ahead)
+        if decision.records:
+            level = self._ahead.level or LATEST_LEVEL
+            self._append([(None, encode_record(record, level)) for record in decision.records])
+            for record in decision.records:
+                self._ahead.replay(record)
+            self._uncommitted.append((self.end_offset, decision.records))
+        if self.high_watermark < self.end_offset:
+            await self._committed(self.end_offset)
+        return decision.reply
+
+    def _check_usable(self) -> None:
+        if self.failure is not None:
+            raise Refused(Error.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written any more: {self.failure}")
+        if self._stopping:
+            raise Refused(Error.NOT_CONTROLLER, "the node is stopping")
+
+    def _append(self, contents: list[tuple[Any, bytes]], *, control: bool = False) -> None:
+        """One batch at the end of the log, not synced yet."""
+        now_ms, base_offset = self._clock.wall_ms(), self.end_offset
+        records = [Record(base_offset + index, now_ms, key, value) for index, (key, value) in enumerate(contents)]
+        batch = build_batch(records, leader_epoch=self.epoch, control=control)
+        try:
+            self._log.append_replicated(batch)
+        except Refused as refusal:
+            self._fail(refusal)
+            raise
+        self._last_timestamp = now_ms
+        self._bytes_since_snapshot += len(batch)
+
+    async def _committed(self, offset: int) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, done))
+        if self._committer is None:
+            self._committer = asyncio.create_task(self._commit_all())
+            self._committer.add_done_callback(self._committer_ended)
+        await done
+
+    async def _commit_all(self) -> None:
+        """Sync and apply until nothing is left."""
+        while self.high_watermark < self.end_offset:
+            flush = self._log.begin_flush()
+            try:
+                await self._directory.disk.in_thread(flush.run)
+            except OSError as error:
+                raise self._directory.fail(error, "sync the metadata log") from error
+            self._log.end_flush(flush)
+            self._directory.recovery_points[_KEY] = self._log.log.recovery_point
+            self._apply(flush.end_offset)
+
+    def _apply(self, offset: int) -> None:
+        while self._uncommitted and self._uncommitted[0][0] <= offset:
+            _, records = self._uncommitted.popleft()
+            for record in records:
+                self.image.replay(record)
+            for listener in self.listeners if records else ():
+                listener(records)
+        self.high_watermark = self._log.log.advance_high_watermark(offset)
+        while self._waiting and self._waiting[0][0] <= offset:
+            _, done = self._waiting.popleft()
+            if not done.done():
+                done.set_result(None)
+        self._snapshot_if_due()
+
+    def _committer_ended(self, task: asyncio.Task[None]) -> None:
+        self._committer = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            warn("quorum.failed", node_id=self.node_id, epoch=self.epoch, error=error)
+        while self._waiting:
+            _, done = self._waiting.popleft()
+            if not done.done():
+                done.set_exception(
+                    Refused(Error.KAFKA_STORAGE_ERROR, f"the metadata log could not be written: {error}")
+                )
+
+    # Snapshots.
+
+    def _snapshot_if_due(self) -> None:
+        interval_ms = self._config[METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS]
+        late = interval_ms > 0 and self._clock.monotonic_ms() - self._last_snapshot_ms >= interval_ms
+        large = self._bytes_since_snapshot >= self._config[METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
+        if (late or large) and self._snapshotter is None and not self._stopping:
+            self._snapshotter = asyncio.create_task(self.snapshot())
+            self._snapshotter.add_done_callback(self._snapshotter_ended)
+
+    async def snapshot(self) -> None:
+        """Write the image down as of what is committed, and drop what is no longer needed."""
+        snapshot = SnapshotId(self.high_watermark, self.epoch)
+        self._bytes_since_snapshot, self._last_snapshot_ms = 0, self._clock.monotonic_ms()
+        if snapshot.end_offset <= self._snapshot.end_offset:
+            return
+        contents, level = list(records_of(self.image)), self.image.level
+        now_ms, timestamp = self._clock.wall_ms(), self._last_timestamp
+        voters = self.voters if self._is_dynamic else None
+
+        def write() -> None:
+            batches = encode_snapshot(
+                contents,
+                level=level,
+                epoch=snapshot.epoch,
+                now_ms=now_ms,
+                last_log_timestamp=timestamp,
+                voters=voters,
+            )
+            self._files.write_snapshot(snapshot, batches)
+
+        with self._directory.guard("write a snapshot"):
+            await self._directory.disk.in_thread(write)
+            self._snapshot = snapshot
+            self._trim()
+            self._keep_recovery_point()
+        trace("quorum.snapshot", offset=snapshot.end_offset, epoch=snapshot.epoch, records=len(contents))
+
+    def _snapshotter_ended(self, task: asyncio.Task[None]) -> None:
+        self._snapshotter = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _trim(self) -> None:
+        """Drop the log before the newest snapshot, and the older ones, once they are too many or too old."""
+        log, now_ms = self._log.log, self._clock.wall_ms()
+        oldest_ms = now_ms - self._config[METADATA_MAX_RETENTION_MS]
+        large = log.size + self._files.snapshot_bytes() > self._config[METADATA_MAX_RETENTION_BYTES]
+        old = [log.end_of(index) <= self._snapshot.end_offset for index in range(len(log.segments))]
+        if not large and not (old[0] and self._log.largest_timestamp(log.segments[0]) < oldest_ms):
+            return
+        self._log.roll()
+        covered = sum(log.end_of(index) <= self._snapshot.end_offset for index in range(len(log.segments) - 1))
+        if covered:
+            self._log.drop_front(covered, "metadata retention", now_ms)
+        self._log.here.purge(now_ms)
+        self._files.remove_snapshots_before(self._snapshot)
+
+    def _keep_recovery_point(self) -> None:
+        self._directory.recovery_points[_KEY] = self._log.log.recovery_point
+        self._directory.write_offsets(files.RECOVERY_POINTS, self._directory.recovery_points)
+
+    # Stopping.
+
+    async def close(self) -> None:
+        """Commit what was begun and leave the log so that the next open has nothing to recover."""
+        self._stopping = True
+        for task in (self._committer, self._snapshotter):
+            if task is not None:
+                await asyncio.wait([task])
+        if self.failure is None:
+            await self._directory.disk.in_thread(self._log.close)
+            self._keep_recovery_point()
+
+
+def _log_config(config: Config) -> Config:
+    overrides = {
+        "segment.bytes": str(config[METADATA_LOG_SEGMENT_BYTES]),
+        "segment.ms": str(max(config[METADATA_LOG_SEGMENT_MS], 1)),
+    }
+    if (internal := config[INTERNAL_METADATA_LOG_SEGMENT_BYTES]) is not None:
+        overrides["internal.segment.bytes"] = str(internal)
+    return Config.of(overrides)
