@@ -35,7 +35,7 @@ def config(**overrides: object) -> Config:
     names.setdefault("index.interval.bytes", "0")
     if "segment.bytes" in names:
         names["internal.segment.bytes"] = names.pop("segment.bytes")
-    return Config.of(names)
+    return Config.of(names, broker={"log.cleaner.dedupe.buffer.size": "100000"})
 
 
 class Place:
