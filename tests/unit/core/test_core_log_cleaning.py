@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.config import Config
-from ottla.core.log.cleaning import Cleanable, TransactionTracker, cleanable, dirtiest, group_segments, judge
+from ottla.core.log.cleaning import Cleanable, TransactionTracker, Verdict, cleanable, dirtiest, group_segments, judge
 from ottla.core.log.indexes import AbortedTxn
 from ottla.core.log.log import Log
 from ottla.core.log.producers import Producers
@@ -278,7 +278,7 @@ def test_exactly_aborted_data_and_markers_without_data_may_go(written: Written, 
 
 def verdict(
     batch: BatchHeader, *, may_go: bool, last_records: dict[int, tuple[int, int]] | None = None, end_offset: int = 99
-):  # type: ignore[no-untyped-def]
+) -> Verdict:
     return judge(batch, may_go=may_go, last_records=last_records or {}, end_offset=end_offset, now_ms=NOW)
 
 

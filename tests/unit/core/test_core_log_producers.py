@@ -346,8 +346,8 @@ def test_live_state_is_the_model_and_the_state_rebuilt(
         assert live.first_unstable_offset == model.first_unstable(high_watermark)
     assert {pid: producer.epoch for pid, producer in live.by_id.items()} == model.epoch
     rebuilt = Producers("t-0")
-    for batch, marker in written:
-        rebuilt.replay(batch, marker)
+    for each in written:
+        rebuilt.replay(*each)
     rebuilt.on_high_watermark(high_watermark)
     assert rebuilt.first_unstable_offset == live.first_unstable_offset
     assert essence(rebuilt) == essence(live)

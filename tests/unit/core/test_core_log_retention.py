@@ -126,7 +126,7 @@ partitions = st.lists(
 def test_a_topic_limit_is_that_of_one_log_in_order_of_age(
     sizes_and_ages: list[list[tuple[int, int]]], limit: int, committed: int
 ) -> None:
-    logs, ages_ms = [], {}
+    logs, ages_ms = list[Log](), dict[tuple[str, int], int]()
     for number, segments in enumerate(sizes_and_ages):
         name = f"t-{number}"
         log = Log(
@@ -139,7 +139,7 @@ def test_a_topic_limit_is_that_of_one_log_in_order_of_age(
         logs.append(log)
         ages_ms |= {(name, 10 * n): age for n, (_, age) in enumerate(segments)}
     going = beyond_topic_limit(logs, limit, by_age(ages_ms))
-    left, expected = sum(log.size for log in logs), {}
+    left, expected = sum(log.size for log in logs), dict[str, int]()
     while left > limit:
         fronts = [
             (NOW - ages_ms[log.name, 10 * expected.get(log.name, 0)], number, log)

@@ -12,7 +12,10 @@ FAR = 2**31 - 1
 
 
 def filled(size: int = 500, *, first: int = NOW, **figures: int) -> Segment:
-    return Segment(0, created_ms=NOW, size=size, first_timestamp=first, **figures)
+    segment = Segment(0, created_ms=NOW, size=size, first_timestamp=first)
+    for name, figure in figures.items():
+        setattr(segment, name, figure)
+    return segment
 
 
 # Rolling.

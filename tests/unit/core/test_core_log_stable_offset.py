@@ -4,7 +4,7 @@ from ottla.core.log.segment import Segment
 from ottla.kernel import Record, build_batch, read_header
 
 
-def test_last_stable_offset_is_never_before_the_log_start():
+def test_last_stable_offset_is_never_before_the_log_start() -> None:
     """Deleting records up to the middle of an open transaction must not send readers to what is gone."""
     log = Log("t-0", Config.of(), [Segment(0)], end_offset=0)
     for offset in range(3):

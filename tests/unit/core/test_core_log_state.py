@@ -147,9 +147,10 @@ def test_truncation_takes_every_offset_back() -> None:
 def test_the_recovery_point_moves_up_and_never_past_the_end() -> None:
     log = empty(config(flush_messages=3))
     log.appended(header(0, 5), None)
-    assert log.must_flush
+    waiting = [log.must_flush]
     log.flushed(3)
-    assert not log.must_flush
+    waiting.append(log.must_flush)
+    assert waiting == [True, False]
     log.flushed(2)
     assert log.recovery_point == 3
     log.flushed(99)

@@ -153,7 +153,7 @@ class QuickDisk(LocalDisk):
 
 
 def on_disk(tmp_path: Path, **settings: object) -> Place:
-    return Place(QuickDisk(threads=2), str(tmp_path), **settings)
+    return Place(QuickDisk(threads=2), str(tmp_path), SimClock(), **settings)
 
 
 def in_memory(**settings: object) -> Place:
@@ -175,9 +175,16 @@ def batch(
     transactional: bool = False,
 ) -> bytes:
     """As a producer sends it; the timestamp grows by `step` from record to record."""
-    producer = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     records = [Record(n, timestamp + n * step, key, value) for n in range(count)]
-    return build_batch(records, transactional=transactional, **(producer if producer_id >= 0 else {}))
+    if producer_id < 0:
+        return build_batch(records)
+    return build_batch(
+        records,
+        transactional=transactional,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
 
 
 def numbered(offset: int, count: int = 1, *, timestamp: int = NOW, leader_epoch: int = 0, key: bytes = b"key") -> bytes:

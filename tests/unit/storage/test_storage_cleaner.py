@@ -157,7 +157,7 @@ def test_folding_the_cleaned_log_is_folding_the_original(writes: list[tuple[int,
             assert folded(log) == before
             offsets = [record.offset for record in records(log)]
             for offset in range(log.log.log_start_offset, log.log.end_offset):
-                found, _ = records_in(log.read(offset, 1, log.log.end_offset))
+                found = records_in(log.read(offset, 1, log.log.end_offset))[0]
                 following = [known for known in offsets if known >= offset]
                 assert not following or any(record.offset == following[0] for record in found) or not found
         await store.close()

@@ -109,7 +109,7 @@ def test_the_first_error_takes_the_directory_offline_for_good(operation: str) ->
     disk.faults = []
     for attempt in (place.append, place.log.flush, lambda: place.log.read(0, 1, 1), place.log.roll, place.log.close):
         with pytest.raises(Refused) as refused:
-            attempt()  # type: ignore[operator]
+            attempt()
         assert refused.value.error is Error.KAFKA_STORAGE_ERROR
 
 

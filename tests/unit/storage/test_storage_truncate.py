@@ -15,11 +15,17 @@ STARTS = (0, 1, 3, 6, 7, 9, 12, 13, 15, 18)
 
 def fill(place: Place) -> Place:
     """Batches that begin at STARTS, in epochs of three, of two producers, over several segments."""
-    for number, size in enumerate(SIZES):
-        sent = sum(SIZES[: number - number % 2 * 0][k] for k in range(number) if k % 2 == number % 2)
-        place.append(size, producer_id=number % 2, sequence=sent, leader_epoch=number // 3, timestamp=NOW + number)
+    fill_up_to(place, STARTS[-1])
     place.commit()
     return place
+
+
+def fill_up_to(place: Place, end: int) -> None:
+    for number, size in enumerate(SIZES):
+        if STARTS[number] >= end:
+            return
+        sent = sum(SIZES[k] for k in range(number) if k % 2 == number % 2)
+        place.append(size, producer_id=number % 2, sequence=sent, leader_epoch=number // 3, timestamp=NOW + number)
 
 
 @pytest.mark.parametrize("clean", [None, True, False])
@@ -49,14 +55,6 @@ def test_truncation_at_every_offset_leaves_a_log_that_goes_on(clean: bool | None
         assert place.log.log.producers.last_records() == before
         found = place.log.find_max_timestamp()
         assert found is not None
-
-
-def fill_up_to(place: Place, end: int) -> None:
-    for number, size in enumerate(SIZES):
-        if STARTS[number] >= end:
-            return
-        sent = sum(SIZES[k] for k in range(number) if k % 2 == number % 2)
-        place.append(size, producer_id=number % 2, sequence=sent, leader_epoch=number // 3, timestamp=NOW + number)
 
 
 def test_truncation_past_the_end_does_nothing(tmp_path: Path) -> None:
