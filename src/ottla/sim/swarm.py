@@ -41,6 +41,7 @@ OPERATIONS = {
 """What may happen, and how often where a seed plays it at all."""
 
 ALWAYS = ("append", "advance_watermark", "read")
+WHERE_COMPACTED = ("compact", "roll", "end_transaction", "read_committed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def draw(random: Random) -> Swarm:
         topic=topic,
         broker=broker,
         policy=_policy(topic, broker),
-        weights=_weights(random),
+        weights=_weights(random, (*ALWAYS, *WHERE_COMPACTED) if "compact" in cleanup else ALWAYS),
         operations=random.choice((40, 80, 120)),
         keys=random.choice((3, 12, 200)),
         records_max=random.choice((1, 4, 20)),
@@ -128,12 +129,12 @@ def _policy(topic: dict[str, str], broker: dict[str, str]) -> Policy:
     )
 
 
-def _weights(random: Random) -> dict[str, float]:
+def _weights(random: Random, always: tuple[str, ...]) -> dict[str, float]:
     played = random.choice((0.3, 0.6, 0.9))
     return {
         name: weight * random.choice((0.5, 1.0, 3.0))
         for name, weight in OPERATIONS.items()
-        if name in ALWAYS or random.random() < played
+        if name in always or random.random() < played
     }
 
 

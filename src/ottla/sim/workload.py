@@ -113,12 +113,21 @@ class Workload:
             known = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH, Error.RECORD_LIST_TOO_LARGE)
             if refused.error not in known:
                 raise
+            if self._is_newest(sent) and refused.error is not Error.RECORD_LIST_TOO_LARGE:
+                raise Violation(
+                    "I3", f"the last batch of its producer, sent again, was refused: {refused}"
+                ) from refused
             return
         if not appended.duplicate:
             state = self.history.producers().get(sent.producer_id)
             raise Violation("I3", f"offset {sent.base_offset} sent again stands at {appended.first_offset}; {state}")
         if (appended.first_offset, appended.last_offset) != (sent.base_offset, sent.last_offset):
             raise Violation("I3", f"offset {sent.base_offset} sent again was answered with {appended}")
+
+    def _is_newest(self, sent: Batch) -> bool:
+        """Whether nothing of its producer came after it, not even a marker: then the log must know it."""
+        newest = next(batch for batch in reversed(self.history.batches) if batch.producer_id == sent.producer_id)
+        return newest is sent
 
     async def do_send_badly(self) -> None:
         bad = self.senders.bad(self.history, self.clock.wall_ms())

@@ -1,0 +1,133 @@
+"""Safety checks, each taken out by itself. A change of the code that moves one of them changes this list with it."""
+
+from mutate import Mutant
+
+LOG = "ottla.core.log.log"
+PRODUCERS = "ottla.core.log.producers"
+CLEANING = "ottla.core.log.cleaning"
+RECOVERY = "ottla.storage.recovery"
+PARTITION_LOG = "ottla.storage.partition_log"
+PARTITION_FILES = "ottla.storage.partition_files"
+LOG_DIRECTORY = "ottla.storage.log_directory"
+
+MUTANTS = [
+    # Producers and transactions.
+    Mutant(
+        "duplicates-appended",
+        PRODUCERS,
+        "if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):",
+        "if False and (duplicate := _find_duplicate(known, header)):",
+        "a batch sent again is refused or stands twice",
+    ),
+    Mutant("sequence-unchecked", PRODUCERS, "self._check_sequence(known, header, offset)", "pass", "gaps accepted"),
+    Mutant("fencing-off", PRODUCERS, "if header.producer_epoch < known.epoch:", "if False:", "zombies write"),
+    Mutant(
+        "ended-means-decided",
+        PRODUCERS,
+        "self._undecided[first_offset] = last_offset",
+        "pass",
+        "a transaction is read before its marker is below the watermark",
+    ),
+    Mutant(
+        "open-transactions-readable",
+        LOG,
+        "unstable = self.producers.first_unstable_offset",
+        "unstable = None",
+        "uncommitted records are read",
+    ),
+    # Offsets.
+    Mutant(
+        "watermark-beyond-end",
+        LOG,
+        "self.high_watermark = min(self.high_watermark, offset)",
+        "pass",
+        "the watermark passes the end after a truncation",
+    ),
+    Mutant(
+        "retention-beyond-watermark",
+        "ottla.core.log.retention",
+        "if log.end_of(index) > log.high_watermark or",
+        "if",
+        "what is not replicated is removed",
+    ),
+    # Durability.
+    Mutant("flush-without-sync", PARTITION_LOG, "active.sync(indexes=False)", "pass", "nothing is durable"),
+    Mutant(
+        "names-not-synced",
+        PARTITION_FILES,
+        "names, self._unsynced_names = self._unsynced_names, False",
+        "names, self._unsynced_names = False, False",
+        "a durable segment has no name",
+    ),
+    Mutant("rename-before-sync", "ottla.storage.atomic", "        file.sync()\n", "        pass\n", "empty checkpoints"),
+    Mutant(
+        "cut-keeps-checkpoints",
+        LOG_DIRECTORY,
+        "if offsets.get(partition, 0) > offset:",
+        "if False:",
+        "what was written after a truncation counts as synced",
+    ),
+    Mutant("directory-stays-online", LOG_DIRECTORY, "self.failure = error", "pass", "appends after an I/O error"),
+    Mutant(
+        "marker-of-clean-shutdown-stays",
+        LOG_DIRECTORY,
+        "self.disk.remove(marker)",
+        "pass",
+        "a crash counts as a clean shutdown",
+    ),
+    # Recovery.
+    Mutant(
+        "crc-unchecked-in-recovery",
+        RECOVERY,
+        "if header.last_offset >= self._recovery_point and not crc_ok(batch.data, 0, header.size):",
+        "if False:",
+        "torn records are served",
+    ),
+    Mutant(
+        "gaps-are-legal",
+        RECOVERY,
+        "return end_offset < segment.base_offset <= self._gaps_are_legal_below",
+        "return True",
+        "a hole in the log",
+    ),
+    Mutant(
+        "torn-tail-not-cut", RECOVERY, "opened.log.truncate(damage.position)", "pass", "old bytes follow new batches"
+    ),
+    # Compaction.
+    Mutant(
+        "cleaner-passes-open-transactions",
+        CLEANING,
+        "end_offset = min(log.last_stable_offset, log.active.base_offset)",
+        "end_offset = log.active.base_offset",
+        "undecided records are cleaned",
+    ),
+    Mutant(
+        "aborted-records-supersede",
+        "ottla.storage.cleaner",
+        "is_data = not (header.is_control or aborted)",
+        "is_data = not header.is_control",
+        "a committed value gives way to an aborted one",
+    ),
+    Mutant(
+        "markers-go-at-once",
+        CLEANING,
+        "discard=may_go and (past_horizon or not header.is_control)",
+        "discard=may_go",
+        "a marker goes before delete.retention.ms",
+    ),
+    # Damage.
+    Mutant(
+        "produced-crc-unchecked",
+        "ottla.kernel.reference.produce",
+        "if fault := crc_fault(header, batch_crc(view, 0, header.size)):",
+        "if fault := None:",
+        "damaged batches are accepted",
+    ),
+    Mutant(
+        "last-batch-believed",
+        "ottla.storage.segment_files",
+        "if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):",
+        "if False:",
+        "offsets are counted from a damaged header",
+    ),
+]
