@@ -1,5 +1,6 @@
 """Looking up by offset and by time in logs of very many segments."""
 
+import os
 import random
 from pathlib import Path
 from struct import Struct
@@ -121,6 +122,13 @@ def _write_segments(directory: Path, segments: int) -> None:
         batch[: kernel.HEADER_SIZE] = kernel.pack_header(stamped)
         crc = kernel.batch_crc(batch, 0, len(batch))
         batch[: kernel.HEADER_SIZE] = kernel.pack_header(stamped._replace(crc=crc))
-        (directory / file_name(offset, files.LOG)).write_bytes(batch)
-        (directory / file_name(offset, files.OFFSET_INDEX)).write_bytes(b"")
-        (directory / file_name(offset, files.TIME_INDEX)).write_bytes(_TIME_ENTRY.pack(timestamp, 0))
+        _write(f"{directory}/{file_name(offset, files.LOG)}", batch)
+        _write(f"{directory}/{file_name(offset, files.OFFSET_INDEX)}", b"")
+        _write(f"{directory}/{file_name(offset, files.TIME_INDEX)}", _TIME_ENTRY.pack(timestamp, 0))
+
+
+def _write(path: str, data: bytes | bytearray) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    if data:
+        os.write(fd, data)
+    os.close(fd)

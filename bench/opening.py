@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import uuid
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,7 +72,7 @@ async def _make(path: str, partitions: int) -> None:
     batch = batch_filling(BATCH_BYTES, 100)
     store = await _opened(path)
     for partition in range(partitions):
-        log = store.create("bench", partition, uuid.UUID(int=1), Config.of())
+        log = store.create("bench", partition, bytes([1] * 16), Config.of())
         fill(log, batch, BATCHES)
         log.log.advance_high_watermark(log.log.end_offset)
     await store.close()
