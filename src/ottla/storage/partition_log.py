@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
-from uuid import UUID
 
 from ottla import kernel
 from ottla.config import (
@@ -41,6 +40,7 @@ from ottla.storage.recovery import LogDamaged, aborted_in, marker_in, open_log, 
 from ottla.storage.segment_files import SegmentFiles, TimeFound
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
+from ottla.wire.uuids import uuid_to_text
 
 T = TypeVar("T")
 
@@ -101,10 +101,12 @@ class PartitionLog:
             self.here = PartitionFiles(disk, path, listing)
             self.topic_id = self._read_topic_id()
             self.log = open_log(self.here, self.name, config, clock, directory.left(self.key), listing)
+            # A watermark above what was recovered would count for what is written there next.
+            directory.lower_checkpoints(self.key, self.log.end_offset)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
-    def _read_topic_id(self) -> UUID | None:
+    def _read_topic_id(self) -> bytes | None:
         path = f"{self.here.path}/{PARTITION_METADATA}"
         data = read_whole(self.here.disk, path)
         try:
@@ -112,12 +114,13 @@ class PartitionLog:
         except BadCheckpoint as error:
             raise LogDamaged(f"{path} does not say which topic this is: {error}") from error
 
-    def set_topic_id(self, topic_id: UUID) -> None:
+    def set_topic_id(self, topic_id: bytes) -> None:
         """Tie the log to its topic, before anything is written to it."""
-        if self.topic_id not in (None, topic_id):
+        if self.topic_id is not None and self.topic_id != topic_id:
             raise Refused(
                 Error.INCONSISTENT_TOPIC_ID,
-                f"{self.name}: the log here belongs to topic id {self.topic_id}, not {topic_id}",
+                f"{self.name}: the log here belongs to topic id {uuid_to_text(self.topic_id)}, "
+                f"not {uuid_to_text(topic_id)}",
             )
         with self.directory.guard("write partition.metadata"):
             write_whole(self.here.disk, f"{self.here.path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
