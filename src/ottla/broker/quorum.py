@@ -12,12 +12,12 @@ Rule 5: when the log cannot be written or synced, the quorum is over for good: e
 """
 
 import asyncio
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from ottla.broker.metadata_files import MetadataFiles
+from ottla.broker.producer_ids import ProducerIds
 from ottla.config import MIN_INSYNC_REPLICAS, Config
 from ottla.config.quorum import (
     CONTROLLER_QUORUM_VOTERS,
@@ -55,7 +55,7 @@ from ottla.wire.errors import Error, Refused
 R = TypeVar("R")
 Listener = Callable[[list[MetadataRecord]], None]
 
-TOPIC_ID: Final = uuid.UUID(int=1)
+TOPIC_ID: Final = bytes(15) + b"\x01"
 _KEY: Final = (files.METADATA_TOPIC, 0)
 
 
@@ -70,6 +70,7 @@ class MetadataQuorum:
         self.image = Image()
         """What is committed."""
         self.listeners: list[Listener] = []
+        self.producer_ids = ProducerIds(self)
         self.voters: Voters = (voter,)
         self.epoch = 0
         self.failure: BaseException | None = None

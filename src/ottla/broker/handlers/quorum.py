@@ -1,0 +1,86 @@
+"""DescribeQuorum and UpdateFeatures."""
+
+from ottla.broker.dispatch import Call
+from ottla.core.log.files import METADATA_TOPIC
+from ottla.core.metadata import features
+from ottla.core.metadata.features import FeatureUpdate
+from ottla.wire.api.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from ottla.wire.api.update_features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.wire.errors import Error, Refused
+
+_UPGRADE, _SAFE_DOWNGRADE = 1, 2
+
+
+def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
+    quorum, now_ms = call.node.metadata, call.node.clock.wall_ms()
+    asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
+    if asked != [(METADATA_TOPIC, [0])]:
+        return DescribeQuorumResponse(error_code=Error.UNKNOWN_TOPIC_OR_PARTITION, error_message=None, topics=[])
+    voters = [
+        ReplicaState(
+            replica_id=voter.node_id,
+            replica_directory_id=voter.directory_id if quorum.kraft_version else bytes(16),
+            log_end_offset=quorum.end_offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        for voter in quorum.voters
+    ]
+    partition = ResponsePartitionData(
+        partition_index=0,
+        error_code=Error.NONE,
+        error_message=None,
+        leader_id=quorum.node_id,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=voters,
+        observers=[],
+    )
+    nodes = [
+        Node(
+            node_id=voter.node_id,
+            listeners=[Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints],
+        )
+        for voter in quorum.voters
+    ]
+    topic = ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    return DescribeQuorumResponse(error_code=Error.NONE, error_message=None, topics=[topic], nodes=nodes)
+
+
+async def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
+    """All of the updates or none."""
+    updates = [
+        FeatureUpdate(
+            update.feature,
+            update.max_version_level,
+            (_SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE) if call.version == 0 else update.upgrade_type,
+        )
+        for update in request.feature_updates
+    ]
+    try:
+        refusal = await call.node.metadata.propose(
+            lambda image: features.update_features(image, updates, validate_only=request.validate_only)
+        )
+    except Refused as refused:
+        refusal = refused
+    return UpdateFeaturesResponse(
+        throttle_time_ms=0,
+        error_code=refusal.error if refusal else Error.NONE,
+        error_message=refusal.text if refusal else None,
+        results=[
+            UpdatableFeatureResult(
+                feature=update.name,
+                error_code=refusal.error if refusal else Error.NONE,
+                error_message=refusal.text if refusal else None,
+            )
+            for update in updates
+        ],
+    )
