@@ -31,6 +31,20 @@ ROUTES: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_LOG_DIRS: "logs.describe_log_dirs",
     ApiKey.DESCRIBE_PRODUCERS: "logs.describe_producers",
     ApiKey.API_VERSIONS: "api_versions.api_versions",
+    ApiKey.METADATA: "cluster.metadata",
+    ApiKey.FIND_COORDINATOR: "cluster.find_coordinator",
+    ApiKey.DESCRIBE_CLUSTER: "cluster.describe_cluster",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "cluster.describe_topic_partitions",
+    ApiKey.CREATE_TOPICS: "topics.create_topics",
+    ApiKey.DELETE_TOPICS: "topics.delete_topics",
+    ApiKey.CREATE_PARTITIONS: "topics.create_partitions",
+    ApiKey.DESCRIBE_CONFIGS: "configs.describe_configs",
+    ApiKey.ALTER_CONFIGS: "configs.alter_configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs.incremental_alter_configs",
+    ApiKey.LIST_CONFIG_RESOURCES: "configs.list_config_resources",
+    ApiKey.INIT_PRODUCER_ID: "producer_ids.init_producer_id",
+    ApiKey.DESCRIBE_QUORUM: "quorum.describe_quorum",
+    ApiKey.UPDATE_FEATURES: "quorum.update_features",
 }
 """Module and function under `broker/handlers`; imported when first asked for, so that a node starts at once."""
 
