@@ -50,7 +50,8 @@ PARTITIONS = {"idempotent": 2}
 CLEANED_ONCE = ("compacted", "compacted-transactions")
 CLEANED_AGAIN = ("purged", "mixed")
 COMPACTED = (*CLEANED_ONCE, *CLEANED_AGAIN)
-CLEANED_AGAIN_SEED = 11
+CLEANED_AGAIN_SEED = 103
+"""One by which a producer aborts in the clean part and commits in the dirty one."""
 PASSES = 3
 """Of the cleaner, over what is cleaned again: a marker may be dated in the first, emptied in the second, gone after."""
 
