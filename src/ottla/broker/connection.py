@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.dispatch import Answer, Call, answer, answer_unknown
 from ottla.broker.outlet import Outlet, Part, outlet_for
@@ -60,11 +60,10 @@ class Connection(asyncio.BufferedProtocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not, but do all the same.
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        self._outlet = outlet_for(transport, self._go_on)
+        self._outlet = outlet_for(self._transport, self._go_on)
         self.last_active_ms = self.node.clock.monotonic_ms()
         if not self.node.connections.admit(self):
             self.close()

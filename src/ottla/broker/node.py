@@ -1,41 +1,60 @@
 """A node: everything wired by hand.
 
-Start: take the log directories, load the metadata, bring the logs in line with it, then listen. Stop: the other way
-round, and the next start has nothing to recover.
+Start: take the log directories, load the metadata, bring the logs in line with it, listen, and register. Stop: the
+other way round, and the next start has nothing to recover.
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
 from ottla.broker.partition import Partition
+from ottla.broker.partitions import Partitions
 from ottla.broker.quorum import MetadataQuorum
 from ottla.broker.tasks import every
 from ottla.config import (
+    BROKER_RACK,
     CONNECTIONS_MAX_IDLE_MS,
     LOG_CLEANER_BACKOFF_MS,
+    LOG_CLEANER_ENABLE,
+    LOG_DIR,
+    LOG_DIRS,
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_FLUSH_SCHEDULER_INTERVAL_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
+    METADATA_LOG_DIR,
+    NODE_ID,
     SOCKET_REQUEST_MAX_BYTES,
     Config,
 )
+from ottla.config.listeners import Endpoint, listeners
 from ottla.core.fetch_sessions import FetchSessions
+from ottla.core.log.checkpoints import MetaProperties
+from ottla.core.log.files import META_PROPERTIES
+from ottla.core.metadata import image as metadata
+from ottla.core.metadata.brokers import Registration, register, unfence
+from ottla.core.metadata.configs import config_of_broker
+from ottla.core.metadata.control import Voter
+from ottla.core.metadata.decision import MetadataRecord
 from ottla.io.ports import Clock, Disk, Listener, Network, Random
-from ottla.observe.trace import trace
-from ottla.storage.store import LogStore
+from ottla.observe.trace import trace, warn
+from ottla.storage.atomic import read_whole
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.store import LogStore, random_id
 from ottla.storage.upkeep import Upkeep
 from ottla.wire.errors import Error, Refused
+from ottla.wire.records.metadata import ConfigRecord
 from ottla.wire.types import NO_UUID
+from ottla.wire.uuids import uuid_to_text
 
 _FETCH_SESSION_EVICTION_MS = 120_000
 _SILENCE_CHECK_MS = 5_000
+_REST_MS_MAX = 24 * 3_600_000
 
 
 class Node:
@@ -43,24 +62,24 @@ class Node:
         self,
         config: Config,
         *,
-        node_id: int,
-        cluster_id: str,
         disk: Disk,
         clock: Clock,
         random: Random,
         network: Network,
-        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        new_id: Callable[[], bytes] = random_id,
     ) -> None:
+        self.file = config
+        """As the node was started; `config` has what was changed since."""
         self.config = config
-        self.node_id = node_id
-        self.cluster_id = cluster_id
+        self.node_id = config[NODE_ID]
+        self.cluster_id = ""
         self.clock = clock
         self.random = random
         self.new_id = new_id
         self._network = network
         self.store = LogStore(disk, clock, random, new_id)
         self.upkeep = Upkeep(self.store)
-        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.partitions = Partitions(self.node_id, self.store, self.topic_config)
         self.connections = Connections(
             limit=config[MAX_CONNECTIONS],
             limit_per_address=config[MAX_CONNECTIONS_PER_IP],
@@ -72,19 +91,37 @@ class Node:
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.metadata: MetadataQuorum
-        self.listeners: list[Listener] = []
+        self.listeners: dict[str, Listener] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Life.
 
+    async def start(self) -> None:
+        """Returns when clients can connect."""
+        paths = [path.rstrip("/") for path in self.file[LOG_DIRS] or self.file[LOG_DIR]]
+        self.cluster_id = self._known_cluster_id(paths) or uuid_to_text(self.new_id())
+        self.store.take(paths, self.cluster_id, self.node_id)
+        directory = self._metadata_directory()
+        voter = Voter(self.node_id, _directory_id(directory), ())
+        self.metadata = await MetadataQuorum.open(directory, voter, self.file, self.clock, self.random)
+        self._configure()
+        await self.store.load(self.topic_config)
+        self.partitions.load(self.metadata.image)
+        self.metadata.listeners.append(self._metadata_changed)
+        await self._listen()
+        await self._register()
+        self._start_upkeep()
+        trace("node.started", node_id=self.node_id, cluster_id=self.cluster_id, partitions=len(self.partitions))
+
     async def stop(self) -> None:
         """Close the connections, sync everything, and leave it so that the next start needs no recovery."""
-        for listener in self.listeners:
+        for listener in self.listeners.values():
             listener.close()
         self.connections.close_all()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.metadata.close()
         await self.store.close()
         trace("node.stopped", node_id=self.node_id)
 
@@ -95,15 +132,60 @@ class Node:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _known_cluster_id(self, paths: list[str]) -> str | None:
+        for path in paths:
+            data = read_whole(self.store.disk, f"{path}/{META_PROPERTIES}")
+            if data is not None:
+                return MetaProperties.decode(data).cluster_id
+        return None
+
+    def _metadata_directory(self) -> LogDirectory:
+        wanted = self.file[METADATA_LOG_DIR]
+        for directory in self.store.directories:
+            if wanted is None or directory.path == wanted.rstrip("/"):
+                return directory
+        raise Refused(
+            Error.KAFKA_STORAGE_ERROR, f"metadata.log.dir={wanted} must be one of the log.dirs and in working order"
+        )
+
+    async def _listen(self) -> None:
+        wanted = listeners(self.file)
+        for endpoint in (*wanted.clients, *wanted.controllers):
+            name = endpoint.name
+            self.listeners[name] = await self._network.listen(
+                endpoint.host,
+                endpoint.port,
+                lambda name=name: Connection(self, name),  # type: ignore[misc]
+            )
+
+    async def _register(self) -> None:
+        advertised = tuple(self._reached_at(endpoint) for endpoint in listeners(self.file).advertised)
+        registration = Registration(
+            broker_id=self.node_id,
+            incarnation_id=self.new_id(),
+            endpoints=advertised,
+            rack=self.file[BROKER_RACK],
+            directories=tuple(_directory_id(directory) for directory in self.store.directories),
+        )
+        quorum = self.metadata
+        await quorum.propose(lambda image: register(image, registration, quorum.end_offset))
+        await quorum.propose(lambda image: unfence(image, self.node_id))
+
+    def _reached_at(self, endpoint: Endpoint) -> metadata.Endpoint:
+        """What clients are told; a port that was left open is the one the system chose."""
+        port = endpoint.port or self.listeners[endpoint.name].port
+        return metadata.Endpoint(endpoint.name, endpoint.host or "localhost", port, endpoint.protocol)
+
     def _start_upkeep(self) -> None:
         config = self.config
         self.spawn(
             every(config[LOG_RETENTION_CHECK_INTERVAL_MS], "retention", self.upkeep.retain),
-            every(config[LOG_CLEANER_BACKOFF_MS], "cleaning", self.upkeep.clean),
-            every(min(config[LOG_FLUSH_SCHEDULER_INTERVAL_MS], 2**31), "flush", self.upkeep.flush),
+            every(min(config[LOG_FLUSH_SCHEDULER_INTERVAL_MS], _REST_MS_MAX), "flush", self.upkeep.flush),
             every(config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], "checkpoint", self._checkpoint),
             every(_SILENCE_CHECK_MS, "silent connections", self._close_silent),
         )
+        if config[LOG_CLEANER_ENABLE]:
+            self.spawn(every(config[LOG_CLEANER_BACKOFF_MS], "cleaning", self.upkeep.clean))
 
     async def _checkpoint(self) -> None:
         self.store.checkpoint()
@@ -111,24 +193,34 @@ class Node:
     async def _close_silent(self) -> None:
         self.connections.close_silent(self.clock.monotonic_ms())
 
-    # Looking up.
+    # Metadata.
+
+    def _metadata_changed(self, records: list[MetadataRecord]) -> None:
+        self.partitions.changed(self.metadata.image, records)
+        if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):
+            self._configure()
+            self.partitions.reconfigure()
+
+    def _configure(self) -> None:
+        self.config, problems = config_of_broker(self.file, self.metadata.image, self.node_id)
+        for problem in problems:
+            warn("setting.ignored", problem=problem)
+
+    def topic_config(self, topic: str) -> Config:
+        return self.config.for_topic(self.metadata.image.config(metadata.TOPIC, topic))
 
     def topic_name(self, topic_id: bytes) -> str | None:
         topic = self.metadata.image.topic_by_id(topic_id)
         return topic.name if topic is not None else None
 
     def partition(self, topic: str | None, index: int, topic_id: bytes = NO_UUID) -> Partition:
-        """A partition led here. A client that goes by ids gives both, the name looked up from the id."""
+        """A partition led here. Who goes by ids gives the id too, and the name that was found for it."""
         if topic is None:
-            raise Refused(Error.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
-        found = self.partitions.get((topic, index))
-        if found is None:
-            reason = self.store.offline.get((topic, index))
-            if reason is not None:
-                raise Refused(Error.KAFKA_STORAGE_ERROR, reason)
-            raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"this broker has no partition {topic}-{index}")
-        return found
+            raise Refused(Error.UNKNOWN_TOPIC_ID, f"no topic has the id {uuid_to_text(topic_id)}")
+        return self.partitions.get(topic, index)
 
 
-def connection_factory(node: Node, listener: str) -> Callable[[], Connection]:
-    return lambda: Connection(node, listener)
+def _directory_id(directory: LogDirectory) -> bytes:
+    meta = directory.meta
+    assert meta is not None, "a directory that is in use was claimed"
+    return meta.directory_id or NO_UUID

@@ -253,7 +253,8 @@ class MetadataQuorum:
     async def _committed(self, offset: int) -> None:
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((offset, done))
-        if self._committer is None:
+        # One that has just ended did not see this record; its callback may not have run yet.
+        if self._committer is None or self._committer.done():
             self._committer = asyncio.create_task(self._commit_all())
             self._committer.add_done_callback(self._committer_ended)
         await done
@@ -285,7 +286,8 @@ class MetadataQuorum:
         self._snapshot_if_due()
 
     def _committer_ended(self, task: asyncio.Task[None]) -> None:
-        self._committer = None
+        if self._committer is task:
+            self._committer = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 

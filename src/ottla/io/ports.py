@@ -86,6 +86,9 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int:
+        """Of the file system that holds `path`."""
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run blocking work away from the event loop. In the simulator: later, at a moment the seed decides."""
 

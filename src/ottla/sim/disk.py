@@ -353,6 +353,11 @@ class SimDisk:
         self._node(path)
         return CAPACITY - sum(len(data) for data in self.contents().values() if data)
 
+    def total_bytes(self, path: str) -> int:
+        self._step("total_bytes", path)
+        self._node(path)
+        return CAPACITY
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         await asyncio.sleep(self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000)
         return work()

@@ -7,7 +7,6 @@ Rule 3: the first I/O error takes the directory offline for good. Nothing is tri
         kernel may have dropped what it could not write, and an append that follows would leave a hole (KAFKA-10778).
 """
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -61,7 +60,7 @@ class LogDirectory:
 
     # Whose it is.
 
-    def claim(self, cluster_id: str, node_id: int, new_id: Callable[[], uuid.UUID]) -> None:
+    def claim(self, cluster_id: str, node_id: int, new_id: Callable[[], bytes]) -> None:
         """Make sure the directory belongs to this node; an empty one is taken."""
         data = read_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}")
         if data is not None:

@@ -23,8 +23,13 @@ from ottla.wire.errors import Error, Refused
 ConfigOf = Callable[[str], Config]
 
 
+def random_id() -> bytes:
+    """An id for a topic, a directory, a node's life: sixteen bytes that nobody else has."""
+    return uuid.uuid4().bytes
+
+
 class LogStore:
-    def __init__(self, disk: Disk, clock: Clock, random: Random, new_id: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+    def __init__(self, disk: Disk, clock: Clock, random: Random, new_id: Callable[[], bytes] = random_id) -> None:
         self.disk = disk
         self.clock = clock
         self._random = random
@@ -133,7 +138,7 @@ class LogStore:
             raise Refused(Error.KAFKA_STORAGE_ERROR, self.offline[topic, partition])
         raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no log of {topic}-{partition} here")
 
-    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: Config) -> PartitionLog:
+    def create(self, topic: str, partition: int, topic_id: bytes, config: Config) -> PartitionLog:
         """A new, empty log in the directory that holds the fewest bytes."""
         if (topic, partition) in self.logs or (topic, partition) in self.offline:
             raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
@@ -144,17 +149,25 @@ class LogStore:
 
     def delete(self, topic: str, partition: int) -> None:
         """Take a log out of use at once; its directory is renamed, so that the topic may be made again."""
+        log, doomed = self._take_out(topic, partition, "delete")
+        self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], doomed))
+
+    def _take_out(self, topic: str, partition: int, fate: str) -> tuple[PartitionLog, str]:
         log = self.get(topic, partition)
         directory = log.directory
-        doomed = f"{directory.path}/{doomed_directory_name(topic, partition, self._new_id().hex)}"
-        with directory.guard("delete"):
+        renamed = f"{directory.path}/{doomed_directory_name(topic, partition, self._new_id().hex(), fate)}"
+        with directory.guard(fate):
             log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
-            self.disk.rename(log.here.path, doomed)
+            self.disk.rename(log.here.path, renamed)
             self.disk.sync_directory(directory.path)
             directory.forget(log.key)
         del self.logs[log.key]
-        self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], doomed))
-        trace("log.deleted", log=log.name, renamed_to=doomed)
+        trace("log.taken_out", log=log.name, renamed_to=renamed)
+        return log, renamed
+
+    def set_aside(self, topic: str, partition: int) -> None:
+        """Take a log out of use that nobody asked to delete: it is renamed to `-stray` and stays on disk."""
+        self._take_out(topic, partition, "stray")
 
     async def purge(self, now_ms: int) -> None:
         """Remove the directories of partitions that were deleted long enough ago."""

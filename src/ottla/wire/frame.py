@@ -83,7 +83,8 @@ def decode_request(frame: Buffer) -> Request:
     if facts is None or version not in facts.versions:
         raise UnknownRequest(decode_from(RequestHeader, _PLAIN_REQUEST_HEADER, frame)[0])
     header, position = decode_from(RequestHeader, request_header_version(facts, version), frame)
-    body = _decode_rest(cls, version, frame, position)
+    # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
+    body, _ = decode_from(cls, version, frame, position)
     return Request(ApiKey(api_key), version, header.correlation_id, header.client_id, body)
 
 
@@ -91,7 +92,10 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any
     """Correlation id and body of the answer to a request of this API and version."""
     cls = response_class(api_key)
     header, position = decode_from(ResponseHeader, response_header_version(message_of(cls), version), frame)
-    return header.correlation_id, _decode_rest(cls, version, frame, position)
+    body, end = decode_from(cls, version, frame, position)
+    if end != len(frame):
+        raise Malformed(cls.__name__, version, "", f"ends {len(frame) - end} bytes before its frame does")
+    return header.correlation_id, body
 
 
 def encode_request(body: object, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
@@ -111,13 +115,6 @@ def encode_response(body: object, version: int, correlation_id: int) -> list[Any
     """The buffers of a whole frame; see `codec.encode_parts`."""
     header = ResponseHeader(correlation_id=correlation_id)
     return _frame(header, response_header_version(message_of(type(body)), version), body, version)
-
-
-def _decode_rest(cls: type[Any], version: int, frame: Buffer, position: int) -> Any:
-    body, end = decode_from(cls, version, frame, position)
-    if end != len(frame):
-        raise Malformed(cls.__name__, version, "", f"ends {len(frame) - end} bytes before its frame does")
-    return body
 
 
 def _frame(header: object, header_version: int, body: object, version: int) -> list[Any]:

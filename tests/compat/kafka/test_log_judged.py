@@ -164,7 +164,7 @@ def served(log: PartitionLog) -> list[DumpedRecord]:
 
 def write_all(node: OttlaNode) -> None:
     for case in CASES:
-        log = node.store.create(case.topic, 0, uuid.uuid4(), configs(case.topic))
+        log = node.store.create(case.topic, 0, uuid.uuid4().bytes, configs(case.topic))
         log.assign_epoch(0)
         case.write(node, log)
 

@@ -1,6 +1,5 @@
 """Fed with the batches of Kafka's logs, Ottla writes Kafka's files: log, indexes and snapshots, byte for byte."""
 
-import uuid
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ KAFKA_WROTE = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
 
 def create(node: OttlaNode, name: str) -> None:
     topic, _, partition = name.rpartition("-")
-    node.store.create(topic, int(partition), uuid.UUID(int=7), config_of(topic))
+    node.store.create(topic, int(partition), bytes([7] * 16), config_of(topic))
 
 
 def contents(directory: Path) -> dict[str, object]:

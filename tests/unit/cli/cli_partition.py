@@ -1,6 +1,5 @@
 """A small partition on disk with one of everything, for the tests of `ottla log`."""
 
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,5 +61,5 @@ def write_sample(path: Path) -> Sample:
     sample.file(f"{SECOND}.timeindex").write_bytes(bytes(12 * 100))
     sample.file(f"{SECOND}.snapshot").write_bytes(encode_snapshot([Producer(7, 1, 4, START + 5)]))
     sample.file("leader-epoch-checkpoint").write_bytes(encode_epochs([EpochStart(0, 0), EpochStart(1, 6)]))
-    sample.file("partition.metadata").write_bytes(encode_partition_metadata(uuid.UUID(int=5)))
+    sample.file("partition.metadata").write_bytes(encode_partition_metadata(bytes([5] * 16)))
     return sample

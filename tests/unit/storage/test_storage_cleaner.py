@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -58,7 +57,7 @@ def simulated(scenario: Callable[[LogStore, SimDisk], Coroutine[Any, Any, None]]
 
 
 def make(store: LogStore, topic: str = "topic", settings: Config = COMPACT) -> PartitionLog:
-    return store.create(topic, 0, UUID(int=1), settings)
+    return store.create(topic, 0, bytes([1] * 16), settings)
 
 
 def put(log: PartitionLog, key: str, value: str | None, *, timestamp: int = NOW, **producer: Any) -> int:
@@ -402,7 +401,7 @@ def test_a_topic_keeps_to_its_limit_over_all_partitions() -> None:
     )
 
     async def scenario(store: LogStore, disk: SimDisk) -> None:
-        logs = [store.create("topic", partition, UUID(int=1), limited) for partition in range(3)]
+        logs = [store.create("topic", partition, bytes([1] * 16), limited) for partition in range(3)]
         for number in range(60):
             put(logs[number % 3], "k", "v", timestamp=NOW + number)
         for log in logs:

@@ -3,7 +3,6 @@
 import errno
 from pathlib import Path
 from random import Random
-from uuid import UUID
 
 import pytest
 from storage_samples import KEY, Place, QuickDisk, in_memory, on_disk
@@ -18,8 +17,8 @@ from ottla.storage.log_directory import DirectoryInUse, LogDirectory, WrongDirec
 from ottla.wire.errors import Error, Refused
 
 
-def new_id() -> UUID:
-    return UUID(int=7)
+def new_id() -> bytes:
+    return bytes([7] * 16)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -34,7 +33,7 @@ def test_an_empty_directory_is_taken_and_known_again(tmp_path: Path) -> None:
     for _ in range(2):
         directory = LogDirectory(QuickDisk(), str(tmp_path))
         directory.claim("cluster", 1, new_id)
-        assert directory.meta == MetaProperties("cluster", 1, UUID(int=7))
+        assert directory.meta == MetaProperties("cluster", 1, bytes([7] * 16))
         directory.close(clean=True)
 
 
@@ -51,7 +50,7 @@ def test_meta_properties_without_a_directory_id_get_one(tmp_path: Path) -> None:
     (tmp_path / files.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\ncluster.id=cluster\n")
     directory = LogDirectory(QuickDisk(), str(tmp_path))
     directory.claim("cluster", 1, new_id)
-    assert MetaProperties.decode((tmp_path / files.META_PROPERTIES).read_bytes()).directory_id == UUID(int=7)
+    assert MetaProperties.decode((tmp_path / files.META_PROPERTIES).read_bytes()).directory_id == bytes([7] * 16)
 
 
 def test_meta_properties_that_cannot_be_read_are_never_replaced(tmp_path: Path) -> None:

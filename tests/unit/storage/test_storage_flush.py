@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from uuid import UUID
 
 import pytest
 from storage_samples import KEY, NOW, Place, QuickDisk, batch, config, in_memory, on_disk
@@ -80,14 +79,14 @@ def test_a_topic_deleted_during_a_flush_is_no_failure_of_the_disk(tmp_path: Path
     async def scenario() -> None:
         store = LogStore(QuickDisk(), SimClock(), Random(1))
         await store.open([str(tmp_path)], "cluster", 1, lambda _: config())
-        log = store.create(*KEY, UUID(int=1), config())
+        log = store.create(*KEY, bytes([1] * 16), config())
         log.append(bytearray(batch()), 0)
         log.roll()
         flush = log.begin_flush()
         store.delete(*KEY)
         flush.run()
         assert store.directories[0].failure is None
-        store.create(*KEY, UUID(int=2), config())
+        store.create(*KEY, bytes([2] * 16), config())
 
     asyncio.run(scenario())
 

@@ -1,7 +1,6 @@
 """Appending, and reading back from every offset."""
 
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 from storage_samples import NOW, Place, batch, in_memory, numbered, on_disk, records_in
@@ -342,11 +341,11 @@ def test_an_epoch_is_known_even_if_nothing_is_written_in_it(tmp_path: Path) -> N
 def test_a_log_belongs_to_one_topic_id(tmp_path: Path) -> None:
     """KAFKA-12257: a topic made again under its name must not find the old one's records."""
     place = on_disk(tmp_path)
-    place.log.set_topic_id(UUID(int=1))
-    place.log.set_topic_id(UUID(int=1))
-    assert place.reopen(clean=False).topic_id == UUID(int=1)
+    place.log.set_topic_id(bytes([1] * 16))
+    place.log.set_topic_id(bytes([1] * 16))
+    assert place.reopen(clean=False).topic_id == bytes([1] * 16)
     with pytest.raises(Refused) as refused:
-        place.log.set_topic_id(UUID(int=2))
+        place.log.set_topic_id(bytes([2] * 16))
     assert refused.value.error is Error.INCONSISTENT_TOPIC_ID
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import UUID
 
 import pytest
 from storage_samples import QuickDisk, batch, config
@@ -37,7 +36,7 @@ async def opened(paths: list[str], disk: Disk | None = None, clock: SimClock | N
 def make(
     store: LogStore, topic: str, partition: int = 0, *, records: int = 0, settings: Config = SETTINGS
 ) -> PartitionLog:
-    log = store.create(topic, partition, UUID(int=1), settings)
+    log = store.create(topic, partition, bytes([1] * 16), settings)
     for _ in range(records):
         log.append(bytearray(batch()), 0)
     return log
@@ -75,7 +74,7 @@ def test_logs_are_found_again_after_a_clean_close(tmp_path: Path) -> None:
         assert [store.get("topic", partition).log.end_offset for partition in range(4)] == [0, 1, 2, 3]
         assert [event.fields["clean"] for event in events if event.name == "directory.opened"] == [True, True]
         assert not any(event.warning for event in events)
-        assert store.get("topic", 1).topic_id == UUID(int=1)
+        assert store.get("topic", 1).topic_id == bytes([1] * 16)
         await store.close()
 
     asyncio.run(scenario())

@@ -3,11 +3,14 @@
 import re
 
 from ottla.broker.dispatch import ROUTES, Call
+from ottla.core.metadata.features import SUPPORTED
 from ottla.wire.api import ApiKey, request_class
 from ottla.wire.api.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 from ottla.wire.errors import Error
 from ottla.wire.schema import message_of
@@ -22,7 +25,19 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=Error.INVALID_REQUEST, api_keys=[])
         call.connection.client_software = names
-    return ApiVersionsResponse(error_code=Error.NONE, api_keys=_served(), **call.node.features())
+    quorum = call.node.metadata
+    return ApiVersionsResponse(
+        error_code=Error.NONE,
+        api_keys=_served(),
+        supported_features=[
+            SupportedFeatureKey(name=one.name, min_version=one.lowest, max_version=one.highest) for one in SUPPORTED
+        ],
+        finalized_features_epoch=quorum.high_watermark - 1,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(quorum.image.features.items())
+        ],
+    )
 
 
 def unsupported_version() -> ApiVersionsResponse:

@@ -102,7 +102,7 @@ def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) ->
                 topic=topic.topic, partitions=[_epoch_end(call, topic.topic, one) for one in topic.partitions]
             )
             for topic in request.topics
-        ]
+        ],
     )
 
 

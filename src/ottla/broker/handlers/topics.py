@@ -69,5 +69,5 @@ def _new_topic_id(node: Node) -> bytes:
     """By chance; none that Kafka reserves, none whose text begins with a hyphen, which tools take for an option."""
     while True:
         topic_id = node.new_id()
-        if topic_id.int >= _RESERVED_BELOW and not uuid_to_text(topic_id.bytes).startswith("-"):
-            return topic_id.bytes
+        if int.from_bytes(topic_id, "big") >= _RESERVED_BELOW and not uuid_to_text(topic_id).startswith("-"):
+            return topic_id

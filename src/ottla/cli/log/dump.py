@@ -15,6 +15,7 @@ from ottla.core.log.snapshots import BadSnapshot, decode_snapshot
 from ottla.io.ports import Disk, File
 from ottla.kernel import BatchHeader, CorruptBatch, Record
 from ottla.storage.batches import BatchAt, BatchWalk
+from ottla.wire.uuids import uuid_to_text
 
 _CHUNK_ENTRIES = 8192
 
@@ -240,12 +241,12 @@ def _offsets(disk: Disk, file: LogFile) -> Iterator[Item]:
 
 def _partition_metadata(disk: Disk, file: LogFile) -> Iterator[Item]:
     topic_id = checkpoints.decode_partition_metadata(read_whole(disk, file))
-    yield Item("metadata", file.name, {"topic_id": checkpoints.encode_id(topic_id)})
+    yield Item("metadata", file.name, {"topic_id": uuid_to_text(topic_id)})
 
 
 def _meta_properties(disk: Disk, file: LogFile) -> Iterator[Item]:
     meta = checkpoints.MetaProperties.decode(read_whole(disk, file))
-    directory_id = checkpoints.encode_id(meta.directory_id) if meta.directory_id else None
+    directory_id = uuid_to_text(meta.directory_id) if meta.directory_id else None
     fields = {"cluster_id": meta.cluster_id, "node_id": meta.node_id, "directory_id": directory_id}
     yield Item("metadata", file.name, fields)
 

@@ -3,16 +3,13 @@
 A file that does not parse raises `BadCheckpoint`: the reader decides what is safe without it.
 """
 
-import base64
 import json
-import re
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.config.properties import BadProperties, parse_properties
+from ottla.wire.uuids import uuid_from_text, uuid_to_text
 
-_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _DIGITS_MAX = 19  # of a 64-bit number
 
 
@@ -60,16 +57,16 @@ def decode_epochs(data: bytes) -> list[EpochStart]:
     return epochs
 
 
-def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
+def encode_partition_metadata(topic_id: bytes) -> bytes:
     """`partition.metadata`: ties the directory to one topic, so that a re-created topic is told from the old one."""
-    return f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
+    return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
 
-def decode_partition_metadata(data: bytes) -> uuid.UUID:
+def decode_partition_metadata(data: bytes) -> bytes:
     fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise BadCheckpoint(f"expected 'version: 0' and a topic_id, found {data[:80]!r}")
-    return decode_id(fields["topic_id"].strip())
+    return _id(fields["topic_id"].strip())
 
 
 class MetaProperties(NamedTuple):
@@ -77,12 +74,12 @@ class MetaProperties(NamedTuple):
 
     cluster_id: str
     node_id: int
-    directory_id: uuid.UUID | None
+    directory_id: bytes | None
 
     def encode(self) -> bytes:
         lines = ["version=1", f"cluster.id={self.cluster_id}", f"node.id={self.node_id}"]
         if self.directory_id is not None:
-            lines.append(f"directory.id={encode_id(self.directory_id)}")
+            lines.append(f"directory.id={uuid_to_text(self.directory_id)}")
         return ("\n".join(lines) + "\n").encode()
 
     @classmethod
@@ -99,7 +96,7 @@ class MetaProperties(NamedTuple):
         if node_id is None or "cluster.id" not in fields:
             raise BadCheckpoint("meta.properties lacks node.id or cluster.id")
         directory_id = fields.get("directory.id")
-        return cls(fields["cluster.id"], _number(node_id, "node.id"), decode_id(directory_id) if directory_id else None)
+        return cls(fields["cluster.id"], _number(node_id, "node.id"), _id(directory_id) if directory_id else None)
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
@@ -107,15 +104,11 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
-def encode_id(value: uuid.UUID) -> str:
-    """Kafka's way to write an id: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-
-
-def decode_id(text: str) -> uuid.UUID:
-    if not _ID.fullmatch(text):
-        raise BadCheckpoint(f"{text!r} is not an id of 22 base64 characters")
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+def _id(text: str) -> bytes:
+    try:
+        return uuid_from_text(text)
+    except ValueError as error:
+        raise BadCheckpoint(str(error)) from error
 
 
 def _encode_rows(rows: Iterable[str]) -> bytes:

@@ -1,0 +1,1 @@
+"""`ottla serve`: a node in the foreground."""

@@ -1,0 +1,128 @@
+"""Running a node in the foreground."""
+
+import asyncio
+import gc
+import ipaddress
+import logging
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.broker.node import Node
+from ottla.cli.errors import UserError
+from ottla.config import BadProperties, Config, InvalidConfig, parse_properties
+from ottla.config.listeners import Endpoint, Protocol, listeners
+from ottla.io.clock import SystemClock
+from ottla.io.disk import LocalDisk
+from ottla.io.network import TcpNetwork
+from ottla.storage.log_directory import DirectoryInUse, WrongDirectory
+from ottla.wire.errors import Refused
+
+_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "data"}
+
+
+class Wanted(NamedTuple):
+    file: str | None
+    data_dir: str | None
+    listener: str | None
+    settings: list[str]
+    insecure: bool
+
+
+def serve(wanted: Wanted) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    config = _config(wanted)
+    for warning in config.warnings():
+        print(f"ottla: {warning}", file=sys.stderr)
+    _check_exposure(config, insecure=wanted.insecure)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_run(config))
+    except (DirectoryInUse, WrongDirectory) as error:
+        raise UserError(str(error)) from error
+    except Refused as refusal:
+        raise UserError(refusal.text) from refusal
+    except OSError as error:
+        raise UserError(f"the node cannot start: {error}") from error
+    return 0
+
+
+async def _run(config: Config) -> None:
+    node = Node(config, disk=LocalDisk(), clock=SystemClock(), random=random.SystemRandom(), network=TcpNetwork())
+    await node.start()
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    # What was loaded lives as long as the node: the collector need not walk over it again and again.
+    gc.collect()
+    gc.freeze()
+    where = ", ".join(f"{listener.host}:{listener.port}" for listener in node.listeners.values())
+    print(f"ottla: node {node.node_id} of cluster {node.cluster_id} is ready on {where}", flush=True)
+    await stopped.wait()
+    await node.stop()
+
+
+def _config(wanted: Wanted) -> Config:
+    settings = dict(_DEFAULTS) if wanted.file is None else _read(wanted.file)
+    if wanted.data_dir is not None:
+        settings["log.dirs"] = wanted.data_dir
+    if wanted.listener is not None:
+        settings["listeners"] = f"PLAINTEXT://{wanted.listener}"
+        settings.pop("advertised.listeners", None)
+    for text in wanted.settings:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise UserError(f"--set {text}: expected KEY=VALUE")
+        settings[name.strip()] = value.strip()
+    for name in ("log.dirs", "log.dir"):
+        if name in settings:
+            paths = (part.strip() for part in settings[name].split(","))
+            settings[name] = ",".join(str(Path(path).absolute()) for path in paths if path)
+    try:
+        config = Config.of(broker=settings)
+        listeners(config)
+        return config
+    except InvalidConfig as invalid:
+        raise UserError("\n       ".join(["these settings cannot be:", *invalid.problems])) from invalid
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        return parse_properties(Path(path).read_text())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except (BadProperties, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no properties file: {error}") from error
+
+
+def _check_exposure(config: Config, *, insecure: bool) -> None:
+    """Anyone may write to a plaintext listener, so it stays on this machine unless a person says otherwise."""
+    wanted = listeners(config)
+    open_to_all = [
+        endpoint
+        for endpoint in (*wanted.clients, *wanted.controllers)
+        if endpoint.protocol is Protocol.PLAINTEXT and not _is_loopback(endpoint)
+    ]
+    if open_to_all and not insecure:
+        raise UserError(
+            f"{open_to_all[0]} can be reached from other machines, without TLS or authentication. Listen on 127.0.0.1, "
+            f"or say --insecure"
+        )
+
+
+def _is_loopback(endpoint: Endpoint) -> bool:
+    try:
+        return ipaddress.ip_address(endpoint.host).is_loopback
+    except ValueError:
+        return endpoint.host == "localhost"
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop
