@@ -105,10 +105,13 @@ def test_a_header_cut_short_is_malformed(size: int) -> None:
         decode_request(b"\0\x12\0\0\0\0\0\7"[:size])
 
 
-def test_bytes_after_the_message_are_malformed() -> None:
+def test_bytes_after_a_request_are_left_alone() -> None:
+    """librdkafka ends Metadata v13 with three bytes of an older version, and Kafka takes it."""
     sent = frame(encode_request(ApiVersionsRequest(client_software_name="a", client_software_version="b"), 3, 7, "me"))
-    with pytest.raises(Malformed, match="ends 2 bytes before"):
-        decode_request(sent + b"\0\0")
+    assert decode_request(sent + b"\0\0") == decode_request(sent)
+
+
+def test_bytes_after_a_response_are_malformed() -> None:
     with pytest.raises(Malformed, match="ends 1 bytes before"):
         decode_response(
             ApiKey.API_VERSIONS, 0, frame(encode_response(ApiVersionsResponse(error_code=0, api_keys=[]), 0, 1)) + b"\0"
