@@ -5,7 +5,6 @@ Rule 1: entries reach the file a page at a time, and all of them before a sync. 
 Rule 2: a look-up halves the file down to one page and reads that: its cost hardly grows with the file.
 """
 
-from collections.abc import Iterator
 from struct import Struct
 
 from ottla.core.log.indexes import count_at_most
@@ -64,10 +63,6 @@ class IndexFile:
         self._tail = bytearray()
         self._on_disk = 0
         self._opened().truncate(0)
-
-    def __iter__(self) -> Iterator[tuple[int, ...]]:
-        for first in range(0, len(self), self._page_entries):
-            yield from self._entry.iter_unpack(self._read(first, min(self._page_entries, len(self) - first)))
 
     def write_out(self) -> None:
         """Bring the entries in memory to the file (and make the file, if there were none yet)."""

@@ -34,7 +34,7 @@ def test_every_look_up_is_that_of_a_list(entry: Struct, count: int) -> None:
     entries = [(3 * number, 7 * number) for number in range(count)]
     index = filled(entry, entries)
     assert len(index) == count
-    assert list(index) == entries
+    assert [index.at(number) for number in range(count)] == entries
     assert index.last() == (entries[-1] if entries else None)
     keys = [key for key, _ in entries]
     for value in range(-1, 3 * count + 1, 5):

@@ -254,7 +254,7 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have been silent for long; an open transaction is never forgotten."""
-        for producer_id in [p.producer_id for p in self.by_id.values() if is_expired(p, now_ms, expiration_ms)]:
+        for producer_id in [p.producer_id for p in self.by_id.values() if _is_expired(p, now_ms, expiration_ms)]:
             del self.by_id[producer_id]
 
     def last_records(self) -> dict[int, tuple[int, int]]:
@@ -262,7 +262,7 @@ class Producers:
         return {p.producer_id: (p.last_data_offset, p.epoch) for p in self.by_id.values()}
 
 
-def is_expired(producer: Producer, now_ms: int, expiration_ms: int) -> bool:
+def _is_expired(producer: Producer, now_ms: int, expiration_ms: int) -> bool:
     return producer.txn_first_offset is None and now_ms - producer.last_timestamp >= expiration_ms
 
 
