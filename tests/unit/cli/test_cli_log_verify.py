@@ -192,6 +192,14 @@ def test_fault_is_found_and_named(
     assert all(one["advice"] for one in problems)
 
 
+def test_first_batches_of_an_aborted_transaction_may_be_gone(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compaction removes aborted records; the entry still tells where they began."""
+    sample.file(f"{FIRST}.txnindex").write_bytes(AbortedTxn(7, 2, 5, 6).encode())
+    assert findings(capsys, sample.path) == (0, [])
+
+
 def test_damage_is_located(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     flip_a_bit(sample)
     _, [problem, *_] = findings(capsys, sample.path)
