@@ -32,7 +32,9 @@ from ottla.wire.errors import Error
 from ottla.wire.frame import BadFrame, decode_response, encode_request
 from ottla.wire.schema import message_of
 
-ANSWER_BYTES_MAX: Final = 2**31 - 1
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than any answer has, less than the first bytes of HTTP or TLS mean when they are taken for a size."""
+
 _CORRELATION_MASK: Final = 0x7FFF_FFFF
 
 

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.client.client import Client
+from ottla.client.connection import ANSWER_BYTES_MAX
 from ottla.client.core.cursors import Cursor, Cursors
 from ottla.client.core.errors import ClientError, Misused
 from ottla.client.core.names import TopicPartition
@@ -100,6 +101,8 @@ class Consumer:
 
         `reset` is where to go when the position is no longer, or not yet, in the log; None makes that an error.
         """
+        if not 0 < fetch_bytes_max <= ANSWER_BYTES_MAX // 2:
+            raise Misused(f"fetch_bytes_max is {fetch_bytes_max}", f"Choose 1 to {ANSWER_BYTES_MAX // 2}.")
         self._client = client
         self._decode_key = decode_key
         self._decode_value = decode_value
