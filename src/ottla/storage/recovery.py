@@ -261,6 +261,8 @@ class _Recovery:
                 if not self._follows(segments[index], end_offset, is_first=index == first):
                     self._drop(segments, index, f"segment {segments[index].base_offset} does not follow {end_offset}")
                     break
+                if end_offset < segments[index].base_offset <= self._log_start_offset:
+                    producers = self._after_gap(segments[index].base_offset, producers)
                 end_offset, damage = self._read(segments[index], end_offset, producers)
                 if damage is not None:
                     self._drop(segments, index + 1, damage.reason)
@@ -271,6 +273,12 @@ class _Recovery:
             raise LogDamaged(error.text) from error
         producers.end_offset = end_offset
         return producers, end_offset
+
+    def _after_gap(self, base_offset: int, producers: Producers) -> Producers:
+        """The state after segments that retention had begun to remove: before it did it kept what they say of
+        producers in a snapshot. Without one nothing is missing but what the cleaner took."""
+        kept = self._here.load_snapshot(self._name, base_offset, 0)
+        return kept if kept.end_offset == base_offset else producers
 
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:
