@@ -8,19 +8,17 @@ import pytest
 from peers import scenario
 from peers.client import Found
 from peers.dump import dump, readable_files
-from peers.ours import OttlaNode, config_of, running_ottla, served, served_committed
+from peers.ours import OttlaNode, batches, config_of, running_ottla, served, served_committed
 from peers.written import Truth, Written
 
 from ottla.core.log import checkpoints, files
 from ottla.core.log.snapshots import decode_snapshot
+from ottla.kernel import read_records
 from ottla.observe.trace import names, recording
 from ottla.storage.partition_log import PartitionLog
 
 NAMES = [f"{topic}-{partition}" for topic, partition in scenario.NAMES]
 INDEXES_AND_LOGS = {".log", ".index", ".timeindex", ".txnindex"}
-EMPTIED_BY_CLEANER = {"compacted-0"}
-"""Logs whose first segment the cleaner emptied. Kafka takes the time of such a file for its largest timestamp, looks
-into it first, and answers that no record is young enough, although it serves some."""
 CUT_AT_RECOVERY = ["rotten-0", "torn-0"]
 
 
@@ -65,10 +63,7 @@ def test_same_look_ups_by_time(log: PartitionLog, truth: Truth) -> None:
     for timestamp in truth.by_time:
         found = log.find_time(timestamp)
         answers[timestamp] = Found(-1, -1) if found is None else Found(found.offset, found.timestamp)
-    if log.name in EMPTIED_BY_CLEANER:
-        assert answers == {timestamp: _first_at(truth, timestamp) for timestamp in truth.by_time}
-    else:
-        assert answers == truth.by_time
+    assert answers == (_corrected(truth.by_time, log) if log.key[0] in scenario.COMPACTED else truth.by_time)
 
 
 def test_same_newest_record(log: PartitionLog, truth: Truth) -> None:
@@ -149,9 +144,20 @@ def test_recovery_keeps_the_gaps_of_an_earlier_compaction(kafka_written: Written
         assert served(log) == kafka_written.truth[log.name].records
 
 
-def _first_at(truth: Truth, timestamp: int) -> Found:
-    found = next((record for record in truth.records if record.timestamp >= timestamp), None)
-    return Found(-1, -1) if found is None else Found(found.offset, found.timestamp)
+def _corrected(answers: dict[int, Found], log: PartitionLog) -> dict[int, Found]:
+    """Kafka's answers, with the records that it missed.
+
+    Kafka looks into the first segment that seems to reach the time, and no further. A batch that the cleaner emptied
+    keeps its largest timestamp, and an emptied segment counts by the time of its file; so it may find nothing there
+    although it serves later records.
+    """
+    records = [record for header, batch in batches(log, log.log.end_offset) for record in read_records(batch, header)]
+
+    def first_at(timestamp: int) -> Found:
+        found = next((record for record in records if record.timestamp >= timestamp), None)
+        return Found(-1, -1) if found is None else Found(found.offset, found.timestamp)
+
+    return {timestamp: answer if answer.offset >= 0 else first_at(timestamp) for timestamp, answer in answers.items()}
 
 
 def _all_partitions_but(name: str) -> Callable[[str, list[str]], list[str]]:
