@@ -8,15 +8,21 @@ TEMPORARY = ".tmp"
 def write_whole(disk: Disk, path: str, data: bytes) -> None:
     """Replace the file: write beside it, sync, rename, sync the directory."""
     temporary = path + TEMPORARY
-    file = disk.open(temporary, create=True)
+    write_unsynced(disk, temporary, data, then_sync=True)
+    disk.rename(temporary, path)
+    disk.sync_directory(parent(path))
+
+
+def write_unsynced(disk: Disk, path: str, data: bytes, *, then_sync: bool = False) -> None:
+    """Write a file of its own name: after a crash it may be torn, so its reader must be able to tell."""
+    file = disk.open(path, create=True)
     try:
         file.truncate(0)
         file.write(0, [data])
-        file.sync()
+        if then_sync:
+            file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
-    disk.sync_directory(parent(path))
 
 
 def read_whole(disk: Disk, path: str) -> bytes | None:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ottla.core.log import files
-from ottla.core.log.checkpoints import EpochStart, encode_epochs
+from ottla.core.log.checkpoints import EpochStart, encode_epochs, encode_partition_metadata
 from ottla.core.log.files import file_name, parse_file
 from ottla.core.log.producers import Producers
 from ottla.core.log.segment import Segment
 from ottla.core.log.snapshots import BadSnapshot, decode_snapshot, encode_snapshot
 from ottla.io.ports import Disk
 from ottla.observe.trace import warn
-from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.atomic import parent, read_whole, write_unsynced, write_whole
 from ottla.storage.segment_files import SegmentFiles
 
 _SETTLED_OPEN_MAX = 16
@@ -40,8 +40,10 @@ class PartitionFiles:
         self._sweep_at = 2 * _SETTLED_OPEN_MAX
         """How many segments may be open before those that can be let go are looked for."""
         self._retired: list[_Retired] = []
-        self._unsynced_snapshots: list[str] = []
+        self._unsynced_files: list[str] = []
         self._unsynced_names = False
+        self._unsynced_parent = False
+        self._unwritten_epochs: list[EpochStart] | None = None
         self.closed = False
         """Nobody uses the files from here any more; the directory may have another name by now."""
         parsed = (parse_file(name) for name in listing)
@@ -54,6 +56,9 @@ class PartitionFiles:
         return self._take(segment) if opened is None else opened
 
     def create(self, segment: Segment) -> SegmentFiles:
+        if self._unsynced_names:
+            # A later segment whose name survives a crash must not stand behind one whose name does not.
+            self.begin_sync()()
         created = self._take(segment)
         created.create()
         self._unsynced_names = True
@@ -106,17 +111,11 @@ class PartitionFiles:
     def write_snapshot(self, producers: Producers) -> None:
         """Keep the producer state as of its end offset; durable with the next sync."""
         path = self._snapshot_path(producers.end_offset)
-        file = self.disk.open(path, create=True)
-        try:
-            data = encode_snapshot(list(producers.by_id.values()))
-            file.truncate(0)
-            file.write(0, [data])
-        finally:
-            file.close()
+        write_unsynced(self.disk, path, encode_snapshot(list(producers.by_id.values())))
         if producers.end_offset not in self.snapshots:
             self.snapshots.append(producers.end_offset)
             self.snapshots.sort()
-        self._unsynced_snapshots.append(path)
+        self._unsynced_files.append(path)
         self._unsynced_names = True
 
     def load_snapshot(self, name: str, at_most: int, start_offset: int) -> Producers:
@@ -138,8 +137,24 @@ class PartitionFiles:
         if dropped:
             self.sync_names()
 
+    def keep_epochs(self, epochs: Iterable[EpochStart]) -> None:
+        """Have the leader epochs written with the next sync: until then the batches tell them, where there are any."""
+        self._unwritten_epochs = list(epochs)
+
     def write_epochs(self, epochs: Iterable[EpochStart]) -> None:
+        self._unwritten_epochs = None
         write_whole(self.disk, f"{self.path}/{files.LEADER_EPOCHS}", encode_epochs(epochs))
+
+    def write_topic_id(self, topic_id: bytes) -> None:
+        """Tie the directory to a topic; durable with the next sync, like all that is new."""
+        path = f"{self.path}/{files.PARTITION_METADATA}"
+        write_unsynced(self.disk, path, encode_partition_metadata(topic_id))
+        self._unsynced_files.append(path)
+        self._unsynced_names = True
+
+    def made(self) -> None:
+        """The directory itself is new."""
+        self._unsynced_parent = True
 
     def _forget_snapshot(self, offset: int) -> None:
         if offset in self.snapshots:
@@ -153,22 +168,27 @@ class PartitionFiles:
 
     def begin_sync(self) -> Callable[[], None]:
         """What was written so far and is not durable yet; calling the result, in any thread, makes it so."""
-        pending, self._unsynced_snapshots = self._unsynced_snapshots, []
+        if self._unwritten_epochs is not None:
+            self.write_epochs(self._unwritten_epochs)
+        pending, self._unsynced_files = self._unsynced_files, []
         names, self._unsynced_names = self._unsynced_names, False
+        is_new, self._unsynced_parent = self._unsynced_parent, False
 
         def sync() -> None:
             for path in pending:
-                self._sync_snapshot(path)
-            if names and not self.closed:
-                try:
+                self._sync_file(path)
+            try:
+                if names and not self.closed:
                     self.disk.sync_directory(self.path)
-                except FileNotFoundError:
-                    if not self.closed:
-                        raise
+                if is_new:
+                    self.disk.sync_directory(parent(self.path))
+            except FileNotFoundError:
+                if not self.closed:
+                    raise
 
         return sync
 
-    def _sync_snapshot(self, path: str) -> None:
+    def _sync_file(self, path: str) -> None:
         try:
             file = self.disk.open(path)
         except FileNotFoundError:

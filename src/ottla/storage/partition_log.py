@@ -23,7 +23,7 @@ from ottla.config import (
     SEGMENT_MS,
     Config,
 )
-from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata, encode_partition_metadata
+from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
 from ottla.core.log.files import PARTITION_METADATA, directory_name
 from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn, BadIndex, overlapping
 from ottla.core.log.producers import Origin
@@ -33,10 +33,10 @@ from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, File, Random
 from ottla.kernel import BatchHeader, EndTxnMarker, TimestampType
 from ottla.observe.trace import trace, warn
-from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_files import PartitionFiles
-from ottla.storage.recovery import LogDamaged, aborted_in, marker_in, open_log, rebuild_producers
+from ottla.storage.recovery import Left, LogDamaged, aborted_in, marker_in, open_log, rebuild_producers
 from ottla.storage.segment_files import SegmentFiles, TimeFound
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
@@ -94,24 +94,28 @@ class PartitionLog:
         """Per closed segment the largest timestamp up to its end; None when it must be gathered anew."""
         disk, path = directory.disk, f"{directory.path}/{self.name}"
         with directory.guard("open"):
-            if not disk.exists(path):
-                disk.make_directory(path)
-                disk.sync_directory(directory.path)
+            is_new = not disk.exists(path)
+            disk.make_directory(path)
             listing = tidy(disk, path)
             self.here = PartitionFiles(disk, path, listing)
-            self.topic_id = self._read_topic_id()
-            self.log = open_log(self.here, self.name, config, clock, directory.left(self.key), listing)
+            if is_new:
+                self.here.made()
+            left = directory.left(self.key)
+            self.topic_id = self._read_topic_id(left)
+            self.log = open_log(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
-    def _read_topic_id(self) -> bytes | None:
+    def _read_topic_id(self, left: Left) -> bytes | None:
         path = f"{self.here.path}/{PARTITION_METADATA}"
         data = read_whole(self.here.disk, path)
         try:
             return decode_partition_metadata(data) if data is not None else None
         except BadCheckpoint as error:
+            if not left.clean and left.recovery_point == 0:
+                return None  # Torn before anything here was synced.
             raise LogDamaged(f"{path} does not say which topic this is: {error}") from error
 
     def set_topic_id(self, topic_id: bytes) -> None:
@@ -123,7 +127,7 @@ class PartitionLog:
                 f"not {uuid_to_text(topic_id)}",
             )
         with self.directory.guard("write partition.metadata"):
-            write_whole(self.here.disk, f"{self.here.path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            self.here.write_topic_id(topic_id)
         self.topic_id = topic_id
 
     def reconfigure(self, config: Config) -> None:
@@ -192,7 +196,7 @@ class PartitionLog:
             if effects.completed is not None and effects.completed.aborted:
                 files.add_aborted(effects.completed.as_aborted())
             if effects.new_epoch:
-                self.here.write_epochs(log.epochs.entries)
+                self.here.keep_epochs(log.epochs.entries)
         except OSError as error:
             raise self.directory.fail(error, "append") from error
 
@@ -203,10 +207,9 @@ class PartitionLog:
         return end_offset if header.last_offset - end_offset <= RELATIVE_OFFSET_MAX else header.base_offset
 
     def assign_epoch(self, epoch: int) -> None:
-        """A new leader epoch begins here; known after a crash even if nothing is ever written in it (KAFKA-7415)."""
+        """A new leader epoch begins here, whether anything is ever written in it or not (KAFKA-7415)."""
         if self.log.epochs.assign(epoch, self.log.end_offset):
-            with self.directory.guard("write leader epochs"):
-                self.here.write_epochs(self.log.epochs.entries)
+            self.here.keep_epochs(self.log.epochs.entries)
 
     def roll(self) -> None:
         """Close the active segment and begin a new one; an empty one stays as it is."""
@@ -241,7 +244,8 @@ class PartitionLog:
         first = log.segment_at(log.recovery_point - 1)
         closed = [self.here.of(segment) for segment in log.segments[first:-1]]
         active = self.here.of(log.active)
-        sync_rest = self.here.begin_sync()
+        with self.directory.guard("flush"):
+            sync_rest = self.here.begin_sync()
 
         def run() -> None:
             for files in closed:

@@ -64,6 +64,7 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
         if _lacks_index(listing, segment):
             _mend(here.of(segment), config, "its size fits no index")
     epochs = _read_epochs(here, segments)
+    epochs_on_disk = list(epochs.entries)
     if left.clean:
         producers, end_offset = _load(here, name, config, left, segments)
     else:
@@ -71,6 +72,8 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
     log = Log(name, config, segments, end_offset=end_offset)
     log.producers, log.epochs = producers, epochs
     _settle(here, log, left, clock.wall_ms())
+    if log.epochs.entries != epochs_on_disk:
+        here.keep_epochs(log.epochs.entries)
     return log
 
 
@@ -207,13 +210,12 @@ def _load(
 
 def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
     """Bring what is kept beside the batches in line with where the log really begins and ends."""
-    epochs_on_disk = list(log.epochs.entries)
     if left.log_start_offset > log.end_offset:
         warn("log.restarted", log=log.name, end_offset=log.end_offset, log_start_offset=left.log_start_offset)
         here.remove(log.segments)
         log.restarted(Segment(left.log_start_offset, created_ms=now_ms))
         here.create(log.active)
-        here.sync_names()
+        here.write_epochs([])
     log.log_start_offset = max(left.log_start_offset, log.segments[0].base_offset)
     log.recovery_point = log.end_offset if left.clean else min(left.recovery_point, log.end_offset)
     log.high_watermark = log.log_start_offset
@@ -222,8 +224,6 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
     # An epoch that began at the very end and wrote nothing stays (KAFKA-7415).
     log.epochs.truncate_end(log.end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
-    if log.epochs.entries != epochs_on_disk:
-        here.write_epochs(log.epochs.entries)
     newest = max((offset for offset in here.snapshots if offset <= log.end_offset), default=None)
     in_use = {segment.base_offset for segment in log.segments} | {newest}
     here.drop_snapshots(lambda offset: offset > log.end_offset or offset not in in_use)

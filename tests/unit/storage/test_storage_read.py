@@ -334,6 +334,7 @@ def test_an_epoch_is_known_even_if_nothing_is_written_in_it(tmp_path: Path) -> N
     place = on_disk(tmp_path)
     place.append(leader_epoch=1)
     place.log.assign_epoch(2)
+    place.log.flush()
     place.reopen(clean=False)
     assert [tuple(entry) for entry in place.log.log.epochs.entries] == [(1, 0), (2, 1)]
 

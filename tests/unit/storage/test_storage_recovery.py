@@ -195,10 +195,22 @@ def test_a_log_shorter_than_what_was_synced_is_refused(tmp_path: Path) -> None:
 
 def test_partition_metadata_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     place = on_disk(tmp_path)
+    place.append()
+    place.log.flush()
+    place.checkpoint()
     place.kill()
     place.write_bytes(f"{place.path}/{files.PARTITION_METADATA}", b"junk")
     with pytest.raises(LogDamaged, match="topic"):
         place.open()
+
+
+def test_partition_metadata_torn_before_the_first_sync_is_no_damage(tmp_path: Path) -> None:
+    """A new partition is made durable with its first records; until then a crash may leave anything."""
+    place = on_disk(tmp_path)
+    place.kill()
+    place.write_bytes(f"{place.path}/{files.PARTITION_METADATA}", b"vers")
+    place.open()
+    assert place.log.topic_id is None
 
 
 # What stands beside the log.
