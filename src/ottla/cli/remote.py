@@ -16,8 +16,15 @@ Command = Callable[[Client, argparse.Namespace], Awaitable[int]]
 _UNKNOWN_TOPIC = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 
 
-def run_remote(command: Command, parsed: argparse.Namespace) -> int:
-    """Run `command` with a client of the cluster that --bootstrap names; its exit code."""
+def run_remote(
+    command: Command, parsed: argparse.Namespace, check: Callable[[argparse.Namespace], object] | None = None
+) -> int:
+    """Run `command` with a client of the cluster that --bootstrap names; its exit code.
+
+    `check` looks at the options first and raises UserError: no broker is needed to see that they make no sense.
+    """
+    if check is not None:
+        check(parsed)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="ottla: %(message)s")
     try:
         return asyncio.run(_with_client(command, parsed))

@@ -54,7 +54,7 @@ def shown_size(size: int) -> str:
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.3g} {unit}"
         value /= 1024
-    return f"{value:,.3g} {_UNITS[-1]}"
+    return f"{value:,.0f} {_UNITS[-1]}"
 
 
 def shown_nodes(nodes: Iterable[int]) -> str:

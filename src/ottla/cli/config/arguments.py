@@ -43,7 +43,7 @@ def _command(
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from ottla.cli.config.command import COMMANDS
+    from ottla.cli.config.command import COMMANDS, check
     from ottla.cli.remote import run_remote
 
-    return run_remote(COMMANDS[parsed.command], parsed)
+    return run_remote(COMMANDS[parsed.command], parsed, check)

@@ -39,6 +39,12 @@ def resource_of(text: str) -> Resource:
     return Resource(ResourceType.TOPIC, text)
 
 
+def check(parsed: argparse.Namespace) -> None:
+    """Raises UserError for what no cluster need be asked about."""
+    resource_of(parsed.resource)
+    pairs(getattr(parsed, "settings", ()), "set")
+
+
 async def get(client: Client, parsed: argparse.Namespace) -> int:
     resource = resource_of(parsed.resource)
     names = parsed.names or None

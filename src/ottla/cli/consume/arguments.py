@@ -43,6 +43,7 @@ def add_consume(groups: "argparse._SubParsersAction[Any]") -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     from ottla.cli.consume.command import consume
+    from ottla.cli.consume.where import start_of
     from ottla.cli.remote import run_remote
 
-    return run_remote(consume, parsed)
+    return run_remote(consume, parsed, lambda parsed: start_of(parsed.start, 0))

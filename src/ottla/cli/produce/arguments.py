@@ -48,7 +48,7 @@ def add_produce(groups: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from ottla.cli.produce.command import produce
+    from ottla.cli.produce.command import produce, rules_of
     from ottla.cli.remote import run_remote
 
-    return run_remote(produce, parsed)
+    return run_remote(produce, parsed, rules_of)

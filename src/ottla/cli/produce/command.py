@@ -49,7 +49,7 @@ class Tally:
 
 
 async def produce(client: Client, parsed: argparse.Namespace) -> int:
-    rules = _rules(parsed)
+    rules = rules_of(parsed)
     # Before anything is read: a wrong name must not swallow what was piped in.
     await client.metadata.topic(parsed.topic, timeout_ms=TOPIC_WAIT_MS, create=True)
     typing = parsed.file is None and sys.stdin.isatty()
@@ -126,7 +126,8 @@ async def _send(producer: Producer, topic: str, draft: Draft, tally: Tally, numb
     tally.follow(delivered, number, len(draft.key or b"") + len(draft.value or b""))
 
 
-def _rules(parsed: argparse.Namespace) -> LineRules:
+def rules_of(parsed: argparse.Namespace) -> LineRules:
+    """Raises UserError for options that contradict each other."""
     if parsed.json and (parsed.key_separator is not None or parsed.null is not None):
         raise UserError("--json says of each record what --key-separator and --null would: leave those out")
     if parsed.key is not None and parsed.key_separator is not None:

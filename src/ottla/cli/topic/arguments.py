@@ -68,6 +68,6 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     from ottla.cli.remote import run_remote
-    from ottla.cli.topic.command import COMMANDS
+    from ottla.cli.topic.command import COMMANDS, check
 
-    return run_remote(COMMANDS[parsed.command], parsed)
+    return run_remote(COMMANDS[parsed.command], parsed, check)

@@ -26,6 +26,13 @@ VISIBLE_WITHIN_MS: Final = 5_000
 UNKNOWN: Final = Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def check(parsed: argparse.Namespace) -> None:
+    """Raises UserError for what no cluster need be asked about."""
+    pairs(getattr(parsed, "settings", ()), "--set")
+    if parsed.command == "alter" and not (parsed.settings or parsed.unset or parsed.partitions):
+        raise UserError("nothing to alter: give --partitions N, --set NAME=VALUE or --unset NAME")
+
+
 async def create(client: Client, parsed: argparse.Namespace) -> int:
     settings = pairs(parsed.settings, "--set")
     partitions = parsed.partitions or CLUSTER_DEFAULT
@@ -105,8 +112,6 @@ async def describe(client: Client, parsed: argparse.Namespace) -> int:
 async def alter(client: Client, parsed: argparse.Namespace) -> int:
     changes = [Change(name, Operation.SET, value) for name, value in pairs(parsed.settings, "--set").items()]
     changes += [Change(name, Operation.DELETE) for name in parsed.unset]
-    if not changes and not parsed.partitions:
-        raise UserError("nothing to alter: give --partitions N, --set NAME=VALUE or --unset NAME")
     admin = Admin(client)
     names = list(dict.fromkeys(parsed.names))
     code = 0
