@@ -59,7 +59,9 @@ MUTANTS = [
         "names, self._unsynced_names = False, False",
         "a durable segment has no name",
     ),
-    Mutant("rename-before-sync", "ottla.storage.atomic", "        file.sync()\n", "        pass\n", "empty checkpoints"),
+    Mutant(
+        "rename-before-sync", "ottla.storage.atomic", "        file.sync()\n", "        pass\n", "empty checkpoints"
+    ),
     Mutant(
         "cut-keeps-checkpoints",
         LOG_DIRECTORY,

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from random import Random
 
 from ottla.config import Config
-from ottla.core.log import files
 from ottla.core.log.cleaning import Cleanable, cleanable
 from ottla.core.log.producers import Origin
 from ottla.observe.trace import trace
@@ -63,14 +62,12 @@ class Subject:
             trace("log.cleaning_void", reason=error)
 
     def checkpoint(self) -> None:
-        key, directory = self.partition.key, self.directory
-        directory.recovery_points[key] = self.log.recovery_point
-        directory.high_watermarks[key] = self.log.high_watermark
-        directory.log_starts[key] = self.log.log_start_offset
-        with directory.guard("checkpoint"):
-            directory.write_offsets(files.RECOVERY_POINTS, directory.recovery_points)
-            directory.write_offsets(files.HIGH_WATERMARKS, directory.high_watermarks)
-            directory.write_offsets(files.LOG_STARTS, directory.log_starts)
+        key = self.partition.key
+        self.directory.checkpoint(
+            recovery_points={key: self.log.recovery_point},
+            high_watermarks={key: self.log.high_watermark},
+            log_starts={key: self.log.log_start_offset},
+        )
 
     def close(self) -> None:
         self.partition.close()

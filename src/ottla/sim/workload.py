@@ -29,6 +29,9 @@ OPENINGS_MAX = 4
 """After so many failed attempts to open the log the disk heals."""
 FULL_CHECK_EVERY = 10
 LOSSES_MAX = 8
+DELICATE = ("truncate", "restart_empty", "retain", "delete_records", "compact", "roll", "reopen")
+"""Operations in and soon after which a crash is tried more often."""
+SOON = 60
 
 
 class Workload:
@@ -58,6 +61,8 @@ class Workload:
     async def operate(self, number: int, name: str) -> None:
         """One operation and whatever goes wrong in it."""
         self.transcript.note(f"{number} {name}")
+        if name in DELICATE and self.random.random() < 0.3:
+            self._schedule_crash(SOON)
         operation: Callable[[], Awaitable[None]] = getattr(self, f"do_{name}")
         try:
             await operation()
@@ -243,6 +248,11 @@ class Workload:
         history.truncated(log.end_offset)
         history.start_offset = min(history.start_offset, log.log_start_offset)
         await self.do_new_leader()
+        if self.random.random() < 0.5:
+            # The moment at which old and new bytes share a place: nothing of this is synced yet.
+            self._schedule_crash(5)
+            for _ in range(3):
+                self._send(self.senders.next(history, self.clock.wall_ms()))
 
     async def do_restart_empty(self) -> None:
         offset = self.history.end_offset + self.random.choice((0, 10))
@@ -361,7 +371,7 @@ class Workload:
             attempts += 1
             if attempts > OPENINGS_MAX:
                 self.disk.faults.clear()
-            self._schedule_crash()
+            self._schedule_crash(2 * self.swarm.crash_steps)
             twin = self.disk.copy()
             try:
                 self.subject = Subject(self.disk, self.config, self.random)
@@ -396,10 +406,10 @@ class Workload:
             await self._after_failure(refused)
         self.watermark = self.subject.log.high_watermark
 
-    def _schedule_crash(self) -> None:
+    def _schedule_crash(self, within: int) -> None:
         self.disk.crash_at(-1)
         if self.swarm.crash_steps and self.losses < LOSSES_MAX:
-            self.disk.crash_at(self.disk.step + self.random.randint(1, 2 * self.swarm.crash_steps))
+            self.disk.crash_at(self.disk.step + self.random.randint(1, within))
 
     async def _end(self) -> None:
         """Heal, stop cleanly, look at everything once more."""

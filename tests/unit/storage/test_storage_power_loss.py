@@ -1,0 +1,193 @@
+"""What random runs of the simulator taught about power losses, each in its shortest form."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from storage_samples import NOW, Place, in_memory
+
+from ottla.core.log import files
+from ottla.sim.clock import SimClock
+from ottla.sim.disk import SimDisk
+from ottla.storage.recovery import LogDamaged
+
+TRIES = 30
+
+
+def after_power_losses(place: Place) -> Iterator[Place]:
+    """The same place, opened after the power was lost, in many ways."""
+    disk = place.disk
+    assert isinstance(disk, SimDisk)
+    for seed in range(TRIES):
+        found = Place.__new__(Place)
+        found.__dict__.update(place.__dict__)
+        found.disk = disk.copy().after_power_loss(Random(seed))
+        found.open()
+        yield found
+
+
+def test_the_name_of_a_new_log_directory_is_durable():
+    clock = SimClock()
+    place = Place(SimDisk(clock, Random(1)), "/not/yet/there", clock)
+    place.append(3)
+    place.log.flush()
+    for found in after_power_losses(place):
+        assert found.offsets() == [0, 1, 2]
+
+
+def test_the_indexes_of_a_segment_closed_after_the_last_sync_are_durable_with_the_next():
+    """Its records were synced while it was active, so its own offsets are below the recovery point already."""
+    place = in_memory()
+    place.append(3, timestamp=NOW + 5)
+    place.log.flush()
+    place.log.roll()
+    place.append(1, timestamp=NOW)
+    place.log.flush()
+    place.checkpoint()
+    for found in after_power_losses(place):
+        found_time = found.log.find_time(NOW + 5)
+        assert found_time is not None
+        assert found_time.offset == 0
+
+
+def test_a_torn_segment_is_cut_before_its_index_is_mended():
+    place = in_memory()
+    place.append(3)
+    place.append(2)
+    place.kill()
+    place.write_bytes(place.file(0), place.read_bytes(place.file(0))[:-7])
+    place.write_bytes(place.file(0, files.OFFSET_INDEX), b"odd")
+    place.open()
+    assert place.offsets() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_what_follows_a_lost_end_of_a_segment_is_lost_too(policy):
+    place = in_memory(cleanup_policy=policy)
+    for _ in range(3):
+        for _ in range(3):
+            place.append(2)
+        place.log.roll()
+    for found in after_power_losses(place):
+        assert found.offsets() == list(range(len(found.offsets())))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_transaction_that_ended_above_the_watermark_is_undecided_after_a_restart(clean):
+    """A snapshot tells what is open, not what ended too lately for readers to know."""
+    place = in_memory()
+    place.append(1, producer_id=7, transactional=True)
+    place.commit()
+    place.end_txn(7, commit=True)
+    place.log.roll()
+    place.append(1)
+    assert place.log.log.last_stable_offset == 0
+    place.log.flush()
+    place.checkpoint()
+    log = place.reopen(clean=clean)
+    assert (log.log.high_watermark, log.log.last_stable_offset) == (1, 0)
+    place.commit()
+    assert log.log.last_stable_offset == 3
+
+
+def test_deleted_records_that_were_not_synced_do_not_come_back_without_their_epoch():
+    place = in_memory()
+    place.append(4)
+    place.append(4, leader_epoch=1)
+    place.log.flush()
+    place.commit()
+    place.log.delete_records(6)
+    for found in after_power_losses(place):
+        assert found.log.log.epochs.epoch_at(found.log.log.log_start_offset) == 1
+
+
+def test_recovering_twice_gives_the_same_epochs_where_the_log_is_empty():
+    place = in_memory()
+    place.append(4, leader_epoch=3)
+    place.log.flush()
+    place.commit()
+    place.log.delete_records(4)
+    place.log.assign_epoch(5)
+    for found in after_power_losses(place):
+        assert found.log.log.epochs.latest == 5
+        first = list(found.log.log.epochs.entries)
+        found.kill()
+        assert found.open().log.epochs.entries == first
+
+
+def test_a_truncation_into_a_batch_before_the_log_start_takes_the_start_along():
+    place = in_memory()
+    place.append(4)
+    place.append(4)
+    place.commit()
+    place.log.delete_records(6)
+    place.log.truncate(7)
+    assert (place.log.log.log_start_offset, place.log.log.end_offset) == (4, 4)
+    for found in after_power_losses(place):
+        assert found.log.log.end_offset <= 4
+        assert found.append(1).first_offset == found.offsets()[0]
+
+
+def test_a_watermark_above_what_was_recovered_does_not_count_for_what_is_written_next():
+    place = in_memory()
+    place.append(4)
+    place.log.flush()
+    place.append(4)
+    place.commit()
+    place.checkpoint()
+    for found in after_power_losses(place):
+        if found.log.log.end_offset < 8:
+            found.append(9)
+            found.kill()
+            assert found.open().log.high_watermark <= 4
+
+
+def test_an_open_transaction_outlives_the_segments_it_began_in():
+    """Their records may go, yet what follows of it is still undecided."""
+    place = in_memory()
+    place.append(1, producer_id=7, transactional=True)
+    place.log.roll()
+    place.append(1)
+    place.commit()
+    place.log.delete_records(1)
+    place.log.retain(NOW)
+    assert place.bases() == [1]
+    for found in after_power_losses(place):
+        assert found.log.log.producers.by_id[7].txn_first_offset == 0
+
+
+def test_retention_interrupted_between_two_segments_loses_nothing_and_opens_no_transaction():
+    """Of the segments that go any may come back; the first of these began what the second ended."""
+    place = in_memory()
+    place.append(1, producer_id=7, transactional=True)
+    place.log.roll()
+    place.end_txn(7, commit=True)
+    place.log.roll()
+    place.append(3)
+    place.log.flush()
+    place.commit()
+    place.log.delete_records(2)
+    disk = place.disk
+    assert isinstance(disk, SimDisk)
+    gone = next(iter(after_power_losses(place)))
+    gone.log.retain(NOW)
+    found = Place.__new__(Place)
+    found.__dict__.update(gone.__dict__)
+    for path, data in disk.contents().items():
+        if data is not None and "/00000000000000000000." in path:
+            found.write_bytes(path, data)  # The first segment comes back, the second does not.
+    found.kill()
+    found.open()
+    assert found.offsets() == [2, 3, 4]
+    assert found.log.log.producers.by_id[7].txn_first_offset is None
+
+
+def test_the_last_header_is_believed_only_with_its_crc():
+    """A clean open counts all later offsets from it."""
+    place = in_memory()
+    place.append(2)
+    place.close()
+    assert isinstance(place.disk, SimDisk)
+    place.disk.flip_bit(place.file(0), 8 * 23 + 1)  # in the last offset delta
+    with pytest.raises(LogDamaged, match="wrong CRC"):
+        place.open()
