@@ -108,6 +108,7 @@ def test_recovering_twice_gives_the_same_epochs_where_the_log_is_empty():
     place.commit()
     place.log.delete_records(4)
     place.log.assign_epoch(5)
+    place.log.flush()
     for found in after_power_losses(place):
         assert found.log.log.epochs.latest == 5
         first = list(found.log.log.epochs.entries)
