@@ -256,7 +256,7 @@ class MetadataQuorum:
         # One that has just ended did not see this record; its callback may not have run yet.
         if self._committer is None or self._committer.done():
             self._committer = asyncio.create_task(self._commit_all())
-            self._committer.add_done_callback(self._committer_ended)
+            self._committer.add_done_callback(self._ended)
         await done
 
     async def _commit_all(self) -> None:
@@ -285,9 +285,7 @@ class MetadataQuorum:
                 done.set_result(None)
         self._snapshot_if_due()
 
-    def _committer_ended(self, task: asyncio.Task[None]) -> None:
-        if self._committer is task:
-            self._committer = None
+    def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
@@ -308,9 +306,10 @@ class MetadataQuorum:
         interval_ms = self._config[METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS]
         late = interval_ms > 0 and self._clock.monotonic_ms() - self._last_snapshot_ms >= interval_ms
         large = self._bytes_since_snapshot >= self._config[METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
-        if (late or large) and self._snapshotter is None and not self._stopping:
+        idle = self._snapshotter is None or self._snapshotter.done()
+        if (late or large) and idle and not self._stopping:
             self._snapshotter = asyncio.create_task(self.snapshot())
-            self._snapshotter.add_done_callback(self._snapshotter_ended)
+            self._snapshotter.add_done_callback(self._ended)
 
     async def snapshot(self) -> None:
         """Write the image down as of what is committed, and drop what is no longer needed."""
@@ -339,11 +338,6 @@ class MetadataQuorum:
             self._trim()
             self._keep_recovery_point()
         trace("quorum.snapshot", offset=snapshot.end_offset, epoch=snapshot.epoch, records=len(contents))
-
-    def _snapshotter_ended(self, task: asyncio.Task[None]) -> None:
-        self._snapshotter = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
 
     def _trim(self) -> None:
         """Drop the log before the newest snapshot, and the older ones, once they are too many or too old."""
