@@ -30,16 +30,18 @@ def stdout() -> Console:
 
 def print_table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    for place, column in enumerate(columns):
+        widest = max((row[place].cell_len for row in cells), default=0)
         table.add_column(
             column.title,
             justify=column.justify,
             no_wrap=not column.wraps,
             overflow="fold",
-            min_width=WRAPPED_MIN if column.wraps else None,
+            min_width=min(widest, WRAPPED_MIN) if column.wraps else None,
         )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     console.print(table)
 
 
