@@ -59,10 +59,11 @@ class IndexFile:
         return self.at(count - 1) if count else None
 
     def clear(self) -> None:
-        """Make the file where there is none, and empty it."""
+        """Forget all entries; the file is made when there are new ones to keep, or when the segment is closed."""
         self._tail = bytearray()
         self._on_disk = 0
-        self._opened().truncate(0)
+        if self._file is not None or self._disk.exists(self._path):
+            self._opened().truncate(0)
 
     def write_out(self) -> None:
         """Bring the entries in memory to the file (and make the file, if there were none yet)."""

@@ -277,6 +277,7 @@ class PartitionLog:
             flush = self.begin_flush()
             flush.run()
             self.here.of(log.active).sync(indexes=True)
+            self.here.sync_names()
         self.end_flush(flush)
         self.here.close()
 

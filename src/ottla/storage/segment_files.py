@@ -58,7 +58,7 @@ class SegmentFiles:
     # Writing.
 
     def create(self) -> None:
-        """Make the files that every segment has, empty; a leftover of the same name loses its contents."""
+        """Make the log, empty; a leftover of the same name loses its contents. The indexes are made when needed."""
         self._log = self._disk.open(self.path(files.LOG), create=True)
         self._log.truncate(0)
         self.clear_indexes()

@@ -56,9 +56,11 @@ def test_a_clean_shutdown_counts_once(tmp_path: Path) -> None:
     assert place.open().log.end_offset == 14
 
 
-def test_a_new_log_is_empty_and_has_its_files(tmp_path: Path) -> None:
+def test_a_new_log_is_empty_and_is_left_with_its_files(tmp_path: Path) -> None:
+    """Kafka takes a segment without indexes for one that needs recovery."""
     place = on_disk(tmp_path)
     assert place.log.log.end_offset == 0
+    place.close()
     assert {files.file_name(0, kind) for kind in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX)} <= set(
         place.names()
     )

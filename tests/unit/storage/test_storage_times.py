@@ -91,8 +91,10 @@ def test_an_index_that_was_lost_is_rebuilt_for_good(tmp_path: Path, kind: str) -
     """Not for one run only: the next clean start must find it whole."""
     place = on_disk(tmp_path, segment_bytes=350)
     timestamps = fill(place, [(3 * number, 1 + number % 3, 1) for number in range(20)])
+    place.close()
     for base in place.bases():
         place.disk.remove(place.file(base, kind))
+    place.open()
     for _ in range(2):
         place.reopen(clean=True)
         check_every_time(place, timestamps)
