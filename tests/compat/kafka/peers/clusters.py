@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from nodes.ottla_node import running_node
+
 from ottla.client.client import Client
 from peers.broker import running_broker
 from peers.jars import fetch_jars
@@ -29,8 +31,14 @@ def given(_: Path) -> Iterator[str]:
     yield os.environ[GIVEN]
 
 
+@contextmanager
+def ottla(home: Path) -> Iterator[str]:
+    with running_node(home) as node:
+        yield node.bootstrap
+
+
 CLUSTERS: dict[str, Callable[[Path], AbstractContextManager[str]]] = (
-    {"given": given} if GIVEN in os.environ else {"kafka": kafka}
+    {"given": given} if GIVEN in os.environ else {"kafka": kafka, "ottla": ottla}
 )
 
 
