@@ -17,9 +17,10 @@ _HALF_FRAME_MS_MAX = 60_000
 
 
 class Connections:
-    def __init__(self, *, limit: int, limit_per_address: int, idle_ms_max: int) -> None:
+    def __init__(self, *, limit: int, limit_per_address: int, overrides: dict[str, int], idle_ms_max: int) -> None:
         self._limit = limit
         self._limit_per_address = limit_per_address
+        self._overrides = overrides
         self._idle_ms_max = idle_ms_max
         self._open: dict[Connection, str] = {}
         self._by_address: Counter[str] = Counter()
@@ -29,10 +30,11 @@ class Connections:
 
     def admit(self, connection: "Connection") -> bool:
         address = connection.peer.rpartition(":")[0]
+        limit_here = self._overrides.get(address, self._limit_per_address)
         if len(self._open) >= self._limit:
             reason = f"max.connections={self._limit} is reached"
-        elif self._by_address[address] >= self._limit_per_address:
-            reason = f"max.connections.per.ip={self._limit_per_address} is reached for {address}"
+        elif self._by_address[address] >= limit_here:
+            reason = f"max.connections.per.ip={limit_here} is reached for {address}"
         else:
             self._open[connection] = address
             self._by_address[address] += 1
@@ -52,7 +54,7 @@ class Connections:
             since = connection.half_frame_since_ms
             if since is not None and now_ms - since > _HALF_FRAME_MS_MAX:
                 connection.refuse(f"half a frame, and nothing more for {now_ms - since} ms")
-            elif now_ms - connection.last_active_ms > self._idle_ms_max and not connection.is_busy:
+            elif 0 <= self._idle_ms_max < now_ms - connection.last_active_ms and not connection.is_busy:
                 connection.close()
 
     def close_all(self) -> None:

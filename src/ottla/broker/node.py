@@ -5,7 +5,7 @@ other way round, and the next start has nothing to recover.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
@@ -23,14 +23,21 @@ from ottla.config import (
     LOG_DIRS,
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_FLUSH_SCHEDULER_INTERVAL_MS,
+    LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS,
+    LOG_INITIAL_TASK_DELAY_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     METADATA_LOG_DIR,
     NODE_ID,
+    NUM_RECOVERY_THREADS_PER_DATA_DIR,
+    PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS,
+    REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
     SOCKET_REQUEST_MAX_BYTES,
     Config,
+    InvalidConfig,
 )
 from ottla.config.listeners import Endpoint, listeners
 from ottla.core.fetch_sessions import FetchSessions
@@ -54,7 +61,6 @@ from ottla.wire.uuids import uuid_to_text
 
 _FETCH_SESSION_EVICTION_MS = 120_000
 _SILENCE_CHECK_MS = 5_000
-_REST_MS_MAX = 24 * 3_600_000
 
 
 class Node:
@@ -83,6 +89,7 @@ class Node:
         self.connections = Connections(
             limit=config[MAX_CONNECTIONS],
             limit_per_address=config[MAX_CONNECTIONS_PER_IP],
+            overrides=_limits_by_address(config[MAX_CONNECTIONS_PER_IP_OVERRIDES]),
             idle_ms_max=config[CONNECTIONS_MAX_IDLE_MS],
         )
         self.fetch_sessions = FetchSessions(
@@ -105,7 +112,7 @@ class Node:
         voter = Voter(self.node_id, _directory_id(directory), ())
         self.metadata = await MetadataQuorum.open(directory, voter, self.file, self.clock, self.random)
         self._configure()
-        await self.store.load(self.topic_config)
+        await self.store.load(self.topic_config, self.file[NUM_RECOVERY_THREADS_PER_DATA_DIR])
         self.partitions.load(self.metadata.image)
         self.metadata.listeners.append(self._metadata_changed)
         await self._listen()
@@ -178,14 +185,23 @@ class Node:
 
     def _start_upkeep(self) -> None:
         config = self.config
-        self.spawn(
-            every(config[LOG_RETENTION_CHECK_INTERVAL_MS], "retention", self.upkeep.retain),
-            every(min(config[LOG_FLUSH_SCHEDULER_INTERVAL_MS], _REST_MS_MAX), "flush", self.upkeep.flush),
-            every(config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], "checkpoint", self._checkpoint),
-            every(_SILENCE_CHECK_MS, "silent connections", self._close_silent),
+        # One checkpoint writes what has changed of all three.
+        checkpoint_ms = min(
+            config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
+            config[LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
+            config[REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
         )
+        upkeep: list[tuple[str, int, Callable[[], Awaitable[object]]]] = [
+            ("retention", config[LOG_RETENTION_CHECK_INTERVAL_MS], self.upkeep.retain),
+            ("flush", config[LOG_FLUSH_SCHEDULER_INTERVAL_MS], self.upkeep.flush),
+            ("producer expiry", config[PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS], self.upkeep.expire_producers),
+            ("checkpoint", checkpoint_ms, self._checkpoint),
+        ]
         if config[LOG_CLEANER_ENABLE]:
-            self.spawn(every(config[LOG_CLEANER_BACKOFF_MS], "cleaning", self.upkeep.clean))
+            upkeep.append(("cleaning", config[LOG_CLEANER_BACKOFF_MS], self.upkeep.clean))
+        for what, interval_ms, work in upkeep:
+            self.spawn(every(interval_ms, what, work, first_after_ms=config[LOG_INITIAL_TASK_DELAY_MS]))
+        self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))
 
     async def _checkpoint(self) -> None:
         self.store.checkpoint()
@@ -224,3 +240,14 @@ def _directory_id(directory: LogDirectory) -> bytes:
     meta = directory.meta
     assert meta is not None, "a directory that is in use was claimed"
     return meta.directory_id or NO_UUID
+
+
+def _limits_by_address(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: "127.0.0.1:200,10.0.0.7:10"."""
+    limits = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        address, _, limit = entry.rpartition(":")
+        if not address or not limit.isdigit():
+            raise InvalidConfig([f"max.connections.per.ip.overrides={entry}: must be ADDRESS:NUMBER"])
+        limits[address] = int(limit)
+    return limits

@@ -1,6 +1,6 @@
 """Listeners, connections and requests: where the broker is reached, and how much it takes on at a time."""
 
-from ottla.config.inert import NO_PEERS, NO_PURGE, NO_SECURITY, NO_UNSTABLE, ONE_LOOP
+from ottla.config.inert import NO_PEERS, NO_PURGE, NO_QUOTAS, NO_SECURITY, NO_UNSTABLE, ONE_LOOP
 from ottla.config.notation import (
     INT_MAX,
     MINUTE,
@@ -57,13 +57,13 @@ SOCKET_SEND_BUFFER_BYTES = setting(
     "socket.send.buffer.bytes",
     Bytes,
     default=100 * KiB,
-    doc="The size of the socket's send buffer. -1: the operating system's choice.",
+    doc="The size of the socket's send buffer. -1, or not set: the operating system's choice.",
 )
 SOCKET_RECEIVE_BUFFER_BYTES = setting(
     "socket.receive.buffer.bytes",
     Bytes,
     default=100 * KiB,
-    doc="The size of the socket's receive buffer. -1: the operating system's choice.",
+    doc="The size of the socket's receive buffer. -1, or not set: the operating system's choice.",
 )
 SOCKET_LISTEN_BACKLOG_SIZE = setting(
     "socket.listen.backlog.size", Int, default=50, at_least=1, doc="How many connections may wait to be accepted."
@@ -121,6 +121,7 @@ MAX_CONNECTION_CREATION_RATE = setting(
     default=INT_MAX,
     at_least=0,
     live=True,
+    inert=NO_QUOTAS,
     doc="How many connections are accepted per second; more have to wait.",
 )
 CONNECTIONS_MAX_IDLE_MS = setting(

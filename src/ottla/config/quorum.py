@@ -1,6 +1,6 @@
 """What a node is, and the quorum that keeps the cluster's metadata."""
 
-from ottla.config.inert import NO_PEERS, NO_PLUGINS, NO_WATCH
+from ottla.config.inert import NO_OTHER_VOTERS, NO_PEERS, NO_PLUGINS, NO_WATCH
 from ottla.config.notation import (
     DAY,
     HOUR,
@@ -257,6 +257,7 @@ METADATA_MAX_IDLE_INTERVAL_MS = setting(
     IntMs,
     default=500,
     at_least=0,
+    inert=NO_OTHER_VOTERS,
     doc="How often the controller writes a record that does nothing, which shows that it is alive. 0: never.",
 )
 INTERNAL_METADATA_LOG_SEGMENT_BYTES = setting(
@@ -271,6 +272,7 @@ INTERNAL_METADATA_MAX_BATCH_SIZE_IN_BYTES = setting(
     Bytes,
     default=8 * MiB,
     internal=True,
+    inert=NO_OTHER_VOTERS,
     doc="The largest batch of metadata records.",
 )
 INTERNAL_METADATA_DELETE_DELAY_MILLIS = setting(
@@ -278,5 +280,6 @@ INTERNAL_METADATA_DELETE_DELAY_MILLIS = setting(
     Ms,
     default=1 * MINUTE,
     internal=True,
+    inert=NO_OTHER_VOTERS,
     doc="A removed file of the metadata log leaves the disk this much later.",
 )

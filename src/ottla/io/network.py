@@ -19,10 +19,20 @@ class TcpListener:
 class TcpNetwork:
     """Sockets without Nagle's delay: a request is written whole, and nothing is gained by holding it back."""
 
+    def __init__(self, *, backlog: int = 1024, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+        """Buffer sizes are for accepted connections; -1 leaves them to the system, which fits them to the load."""
+        self._backlog = backlog
+        self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
+
     async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> TcpListener:
         loop = asyncio.get_running_loop()
-        # asyncio sets TCP_NODELAY on every connection it accepts. The backlog is for clients that all come at once.
-        return TcpListener(await loop.create_server(accept, host, port, backlog=1024, reuse_address=True))
+        # asyncio sets TCP_NODELAY on every connection it accepts.
+        server = await loop.create_server(accept, host, port, backlog=self._backlog, reuse_address=True)
+        for listening in server.sockets:
+            for option, size in self._buffers:
+                if size >= 0:
+                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # What it accepts inherits them.
+        return TcpListener(server)
 
     async def connect(self, host: str, port: int, make: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ Rule 1: a batch is copied only if its CRC is right: a copy with a new CRC would 
 Rule 2: whatever goes wrong before step 4 changes nothing; the next open removes what was left.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,8 @@ from ottla.config import (
     DELETE_RETENTION_MS,
     LOG_CLEANER_DEDUPE_BUFFER_SIZE,
     LOG_CLEANER_IO_BUFFER_LOAD_FACTOR,
+    LOG_CLEANER_IO_BUFFER_SIZE,
+    LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
     LOG_CLEANER_THREADS,
 )
 from ottla.core.log import files
@@ -65,6 +68,8 @@ async def clean(log: PartitionLog, cleanable: Cleanable, now_ms: int) -> Cleaned
             modified_ms = log.here.of(group[-1]).modified_ms()
             swapped = await disk.in_thread(partial(cleaning.rewrite, group, modified_ms))
             cleaning.install(group, swapped)
+            await asyncio.sleep(cleaning.bytes_moved / log.log.config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND])
+            cleaning.bytes_moved = 0
         directory.cleaner_offsets[log.key] = cleaning.end_offset
         directory.write_offsets(files.CLEANER_OFFSETS, directory.cleaner_offsets)
     done = Cleaned(cleaning.end_offset, cleaning.records_kept, cleaning.records_dropped)
@@ -113,6 +118,9 @@ class _Cleaning:
             config[LOG_CLEANER_DEDUPE_BUFFER_SIZE] // config[LOG_CLEANER_THREADS],
             config[LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
         )
+        self._chunk = max(config[LOG_CLEANER_IO_BUFFER_SIZE] // config[LOG_CLEANER_THREADS] // 2, 1)
+        self.bytes_moved = 0
+        """Read and written since the last rest: cleaning keeps to `log.cleaner.io.max.bytes.per.second`."""
         self.records_kept = 0
         self.records_dropped = 0
 
@@ -149,6 +157,7 @@ class _Cleaning:
                 kept = self._kept(batch)
                 if kept is not None:
                     cleaned.append(kept)
+                    self.bytes_moved += len(kept)
                     entries = segment.appended(kernel.read_header(kept), config)
                     if entries is not None:
                         cleaned.add_index_entries(entries)
@@ -157,8 +166,10 @@ class _Cleaning:
         cleaned.sync(indexes=True)
         disk.set_modified_ms(cleaned.path(files.LOG), modified_ms)
         disk.sync_directory(path)
-        cleaned.rename(files.SWAP)
-        disk.sync_directory(path)
+        if self._log.generation == self._generation:
+            # From here on the next open would swap it in: not after a truncation, which it knows nothing of.
+            cleaned.rename(files.SWAP)
+            disk.sync_directory(path)
         return cleaned
 
     def install(self, group: list[Segment], swapped: SegmentFiles) -> None:
@@ -205,7 +216,8 @@ class _Cleaning:
         except FileNotFoundError as error:
             raise CleaningVoid(f"{self._log.name}: {path} was removed while the log was cleaned") from error
         try:
-            walk = BatchWalk(file, segment.size)
+            walk = BatchWalk(file, segment.size, chunk=self._chunk)
+            self.bytes_moved += segment.size
             for batch in walk:
                 if not kernel.crc_ok(batch.data, 0, batch.header.size):
                     raise CorruptBatch(f"{path}: the batch at position {batch.position} has the wrong CRC")

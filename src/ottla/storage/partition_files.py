@@ -97,6 +97,14 @@ class PartitionFiles:
             self._retired.append(_Retired(due_ms, opened, [path + files.DELETED for path in present]))
         self.sync_names()
 
+    def void_swaps(self) -> None:
+        """Remove cleaned segments that wait to be swapped in: after a truncation they would bring back what it took."""
+        waiting = [name for name in self.disk.list(self.path) if name.endswith(files.SWAP)]
+        for name in waiting:
+            self._remove(f"{self.path}/{name}")
+        if waiting:
+            self.sync_names()
+
     def purge(self, now_ms: int) -> None:
         """Remove what was retired long enough ago."""
         due = [retired for retired in self._retired if retired.due_ms <= now_ms]

@@ -437,8 +437,11 @@ class PartitionLog:
                 self.drop_front(expired.segments, expired.reason, now_ms)
                 removed += expired.segments
             self.here.purge(now_ms)
-            self.log.producers.expire(now_ms, self.log.config[PRODUCER_ID_EXPIRATION_MS])
         return removed
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        self.log.producers.expire(now_ms, self.log.config[PRODUCER_ID_EXPIRATION_MS])
 
     def drop_front(self, count: int, reason: str, now_ms: int) -> None:
         """Take the first `count` segments out of use; the active one is closed first if it is among them."""
@@ -491,6 +494,7 @@ class PartitionLog:
                 # The batch begins before the log start; where it goes from will be written again.
                 self.directory.keep_log_start(self.key, end_offset)
             self.directory.lower_checkpoints(self.key, end_offset)
+            self.here.void_swaps()
             self.here.remove(log.segments[keep + 1 :])
             del log.segments[keep + 1 :]
             active = self.here.of(log.active)
@@ -512,6 +516,7 @@ class PartitionLog:
         """Drop everything and begin anew, empty, at `offset`."""
         with self.directory.guard("restart"):
             self.directory.lower_checkpoints(self.key, 0)
+            self.here.void_swaps()
             self.here.remove(self.log.segments)
             self.here.drop_snapshots(lambda _: True)
             self.directory.keep_log_start(self.key, offset)

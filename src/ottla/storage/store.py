@@ -7,7 +7,7 @@ Rule 3: a new log goes where the fewest bytes are, not the fewest logs, so that 
 """
 
 import uuid
-from asyncio import gather
+from asyncio import AbstractEventLoop, gather, get_running_loop
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -40,6 +40,7 @@ class LogStore:
         """Partitions that are here but cannot be used, and why."""
         self._with_unopened: set[str] = set()
         """Paths of the directories in which a log could not be opened."""
+        self._loop: AbstractEventLoop | None = None
         self._doomed: list[tuple[int, str]] = []
         """Directories of deleted partitions, and when their bytes go."""
 
@@ -63,24 +64,30 @@ class LogStore:
         if not self.directories:
             raise Refused(Error.KAFKA_STORAGE_ERROR, "none of the log.dirs can be used; the log says why of each")
 
-    async def load(self, config_of: ConfigOf) -> None:
-        """Open every log in the directories."""
-        await gather(*(self._open_logs(directory, config_of) for directory in self.directories))
+    async def load(self, config_of: ConfigOf, threads: int = 1) -> None:
+        """Open every log in the directories, up to `threads` at a time in each."""
+        self._loop = get_running_loop()
+        await gather(*(self._open_logs(directory, config_of, threads) for directory in self.directories))
 
-    async def _open_logs(self, directory: LogDirectory, config_of: ConfigOf) -> None:
+    async def _open_logs(self, directory: LogDirectory, config_of: ConfigOf, threads: int) -> None:
         try:
             listing = self.disk.list(directory.path)
         except OSError as error:
             directory.fail(error, "open")
             return
-        for name in listing:
-            parsed = parse_directory(name)
-            if parsed is None or parsed.topic == files.METADATA_TOPIC:
-                continue
-            if parsed.fate == "delete":
-                await self._remove_doomed(f"{directory.path}/{name}")
-            elif not parsed.fate:
-                await self._open_log(directory, (parsed.topic, parsed.partition), config_of(parsed.topic))
+        left = iter(listing)
+
+        async def open_some() -> None:
+            for name in left:
+                parsed = parse_directory(name)
+                if parsed is None or parsed.topic == files.METADATA_TOPIC:
+                    continue
+                if parsed.fate == "delete":
+                    await self._remove_doomed(f"{directory.path}/{name}")
+                elif not parsed.fate:
+                    await self._open_log(directory, (parsed.topic, parsed.partition), config_of(parsed.topic))
+
+        await gather(*(open_some() for _ in range(threads)))
         # A log that is opened again from here on was not left by a clean shutdown.
         clean, directory.was_clean = directory.was_clean, False
         logs = sum(log.directory is directory for log in self.logs.values())
@@ -189,6 +196,13 @@ class LogStore:
         return min(online, key=lambda directory: held[directory.path])
 
     def _directory_failed(self, directory: LogDirectory) -> None:
+        """May be called from a disk thread; who is offline is decided on the loop."""
+        if self._loop is not None and not self._loop.is_closed() and not _is_running(self._loop):
+            self._loop.call_soon_threadsafe(self._take_offline, directory)
+        else:
+            self._take_offline(directory)
+
+    def _take_offline(self, directory: LogDirectory) -> None:
         reason = f"log directory {directory.path} is offline after an I/O error: {directory.failure}"
         for key in [key for key, log in self.logs.items() if log.directory is directory]:
             del self.logs[key]
@@ -205,3 +219,11 @@ class LogStore:
         for name in self.disk.list(path):
             self.disk.remove(f"{path}/{name}")
         self.disk.remove_directory(path)
+
+
+def _is_running(loop: AbstractEventLoop) -> bool:
+    """Whether this is the loop's own thread."""
+    try:
+        return get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -49,6 +49,11 @@ class Upkeep:
                 by_topic[log.key[0]].append(log)
         return by_topic
 
+    async def expire_producers(self) -> None:
+        now_ms = self._store.clock.wall_ms()
+        for log in self._store.logs.values():
+            log.expire_producers(now_ms)
+
     async def flush(self) -> None:
         """Sync the logs that have waited for `flush.ms`."""
         now_ms = self._store.clock.monotonic_ms()

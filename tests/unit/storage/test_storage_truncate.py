@@ -257,7 +257,7 @@ def test_producers_outlive_the_segments_that_retention_removes(tmp_path: Path) -
 
 def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
     place = fill(on_disk(tmp_path))
-    place.log.retain(NOW + 86_400_000 + 7)
+    place.log.expire_producers(NOW + 86_400_000 + 7)
     assert list(place.log.log.producers.by_id) == [0]
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
+from ottla.config import FETCH_MAX_BYTES
 from ottla.core.fetch_sessions import Asked, FetchKey
 from ottla.wire.api.fetch import (
     AbortedTransaction,
@@ -50,7 +51,7 @@ async def _wait(request: FetchRequest, call: Call, asked: Asked, read: _Read) ->
 
 def _read(request: FetchRequest, call: Call, asked: Asked) -> _Read:
     committed_only = request.isolation_level == _READ_COMMITTED
-    left, size, refused = request.max_bytes, 0, False
+    left, size, refused = min(request.max_bytes, call.node.config[FETCH_MAX_BYTES]), 0, False
     found: list[tuple[FetchKey, PartitionData]] = []
     for key, wanted in asked.wanted:
         try:

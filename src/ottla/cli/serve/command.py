@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from ottla.broker.node import Node
 from ottla.cli.errors import UserError
-from ottla.config import BadProperties, Config, InvalidConfig, parse_properties
+from ottla.config import (
+    SOCKET_LISTEN_BACKLOG_SIZE,
+    SOCKET_RECEIVE_BUFFER_BYTES,
+    SOCKET_SEND_BUFFER_BYTES,
+    BadProperties,
+    Config,
+    InvalidConfig,
+    parse_properties,
+)
 from ottla.config.listeners import Endpoint, Protocol, listeners
 from ottla.io.clock import SystemClock
 from ottla.io.disk import LocalDisk
@@ -50,7 +58,13 @@ def serve(wanted: Wanted) -> int:
 
 
 async def _run(config: Config) -> None:
-    node = Node(config, disk=LocalDisk(), clock=SystemClock(), random=random.SystemRandom(), network=TcpNetwork())
+    network = TcpNetwork(
+        backlog=config[SOCKET_LISTEN_BACKLOG_SIZE],
+        # Kafka's default of 100 KiB would only keep the system from fitting the buffers to the load.
+        send_buffer_bytes=config[SOCKET_SEND_BUFFER_BYTES] if config.is_set(SOCKET_SEND_BUFFER_BYTES) else -1,
+        receive_buffer_bytes=config[SOCKET_RECEIVE_BUFFER_BYTES] if config.is_set(SOCKET_RECEIVE_BUFFER_BYTES) else -1,
+    )
+    node = Node(config, disk=LocalDisk(), clock=SystemClock(), random=random.SystemRandom(), network=network)
     await node.start()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
