@@ -242,7 +242,8 @@ class Producer:
             for topic in topics:
                 self._client.metadata.stale(topic)
             await self._client.metadata.refresh(topics)
-            await asyncio.sleep(RETRY.wait_ms(1, self._client.ports.random) / 1000)  # Elections take a moment.
+            if not all(map(self._all_led, topics)):
+                await asyncio.sleep(RETRY.wait_ms(1, self._client.ports.random) / 1000)  # Elections take a moment.
         except ClientError as error:
             warn("client.leader_not_found", topics=topics, reason=error)
             await asyncio.sleep(RETRY.wait_ms(2, self._client.ports.random) / 1000)
@@ -250,6 +251,10 @@ class Producer:
             for topic in topics:
                 self._finding.pop(topic, None)
             self._wake.set()
+
+    def _all_led(self, topic: str) -> bool:
+        known = self._client.cluster.topics.get(topic)
+        return known is not None and len(known.led) == len(known.partitions)
 
     def _leader(self, partition: TopicPartition) -> int | None:
         leader = self._client.cluster.leader(partition)
@@ -271,13 +276,11 @@ class Producer:
             if lost:
                 self._finding.update(dict.fromkeys(lost))
                 self._spawn(self._find_leaders(lost))
-            await self._sleep_until(self._records.next_deadline(), ignore_due=bool(self._finding))
+            await self._sleep_until(self._records.next_deadline(self._finding))
 
-    async def _sleep_until(self, deadline_ms: int | None, *, ignore_due: bool) -> None:
-        """Until woken or the deadline; batches that wait for a leader are due all the time and wake nobody."""
-        wait_s = None
-        if deadline_ms is not None:
-            wait_s = max(deadline_ms - self._clock.monotonic_ms(), 100 if ignore_due else 0) / 1000
+    async def _sleep_until(self, deadline_ms: int | None) -> None:
+        """Until woken or the deadline."""
+        wait_s = None if deadline_ms is None else max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
         try:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()

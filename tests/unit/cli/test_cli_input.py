@@ -51,10 +51,11 @@ def test_lines_are_the_same_however_the_input_is_cut(data: bytes, cuts: list[int
         (b"{}", LineRules(as_json=True, key=b"k"), Draft(b"k", None)),
         (b'{"key": null, "value": ""}', LineRules(as_json=True, key=b"k"), Draft(None, b"")),
         (
-            b'{"topic": "x", "offset": 9, "value": 1, "headers": {"h": null}, "timestamp": 5, "partition": 2}',
+            b'{"value": 1, "headers": {"h": null}, "timestamp": 5, "partition": 2}',
             LineRules(as_json=True),
             Draft(None, b"1", (("h", None),), 5, 2),
         ),
+        (b'{"topic": "x", "offset": 9, "value": "v", "partition": 2}', LineRules(as_json=True), Draft(None, b"v")),
     ],
 )
 def test_line_becomes_a_record(line: bytes, rules: LineRules, expected: Draft) -> None:

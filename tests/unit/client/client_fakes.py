@@ -116,6 +116,7 @@ class FakeBroker:
         self.connections: list[FakeTransport] = []
         self.instead: dict[ApiKey, deque[Handler]] = {}
         self.versions: dict[ApiKey, tuple[int, int]] = {}
+        self.leaderless: list[str] = []
         self.next_producer_id = 100
         self.apis: dict[ApiKey, Handler] = {
             ApiKey.API_VERSIONS: self.api_versions,
@@ -178,7 +179,12 @@ class FakeBroker:
             topic_id=topic_id(name) if known and version >= 10 else bytes(16),
             partitions=[
                 MetadataResponsePartition(
-                    error_code=0, partition_index=index, leader_id=1, leader_epoch=3, replica_nodes=[1], isr_nodes=[1]
+                    error_code=0,
+                    partition_index=index,
+                    leader_id=-1 if name in self.leaderless else 1,
+                    leader_epoch=3,
+                    replica_nodes=[1],
+                    isr_nodes=[1],
                 )
                 for index in range(self.topics.get(name, 0))
             ],

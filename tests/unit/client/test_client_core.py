@@ -1,11 +1,14 @@
 """The small decisions of the client: addresses, partitions, versions, frames, waits."""
 
+import ast
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client import core
 from ottla.client.core.addresses import Address, parse_bootstrap
 from ottla.client.core.backoff import Backoff
 from ottla.client.core.cluster import NO_NODE, Cluster
@@ -200,3 +203,20 @@ def test_errors_name_the_broker_the_topic_and_what_to_do() -> None:
 def test_error_code_of_a_later_kafka_is_an_error_all_the_same() -> None:
     assert error_of(9_999) is Error.UNKNOWN_SERVER_ERROR
     assert error_of(3) is Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_core_imports_nothing_that_touches_the_world() -> None:
+    """So that whatever it decides can be tried under any clock and any luck."""
+    allowed = {"collections", "dataclasses", "enum", "ottla", "struct", "typing"}
+    beyond = []
+    for path in sorted(Path(core.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            pure = ("ottla.client.core", "ottla.wire", "ottla.kernel")
+            beyond += [
+                f"{path.name}: {name}"
+                for name in names
+                if name.split(".")[0] not in allowed or (name.startswith("ottla") and not name.startswith(pure))
+            ]
+    assert beyond == []

@@ -254,6 +254,24 @@ def test_partition_that_does_not_exist_fails_that_record() -> None:
     simulated(work)
 
 
+def test_topic_without_a_leader_does_not_hold_up_the_others() -> None:
+    async def work(client: Client, broker: FakeBroker) -> None:
+        async with Producer(client, delivery_timeout_ms=3_000) as producer:
+            await producer.send("stuck", b"")
+            broker.leaderless.append("stuck")
+            client.metadata.stale("stuck")
+            stuck = producer.send("stuck", b"")
+            await asyncio.sleep(0.5)
+            before = client.ports.clock.monotonic_ms()
+            await producer.send("t", b"")
+            assert client.ports.clock.monotonic_ms() - before < 20
+            with pytest.raises(DeliveryFailed, match="partition stuck-0: its time is over"):
+                await stuck
+        assert len(broker.asked(ApiKey.METADATA)) < 50
+
+    simulated(work, {"t": 1, "stuck": 1})
+
+
 def test_closing_without_flush_fails_what_was_not_sent() -> None:
     async def work(client: Client, broker: FakeBroker) -> None:
         producer = Producer(client, linger_ms=10_000)

@@ -78,10 +78,16 @@ def _from_json(line: bytes, number: int, rules: LineRules) -> Draft:
             bytes_from_plain(fields.get("value")),
             (*rules.headers, *_headers(fields.get("headers"))),
             _number(fields, "timestamp"),
-            rules.partition if rules.partition is not None else _number(fields, "partition"),
+            rules.partition if rules.partition is not None else _partition(fields),
         )
     except ValueError as error:
         raise UserError(f"line {number} is no record (--json): {error}") from None
+
+
+def _partition(fields: dict[str, Any]) -> int | None:
+    """A record that has an offset was consumed: its partition is where it was, in a topic of another size perhaps."""
+    partition = _number(fields, "partition")
+    return None if "offset" in fields else partition
 
 
 def _number(fields: dict[str, Any], name: str) -> int | None:

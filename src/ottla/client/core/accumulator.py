@@ -140,14 +140,14 @@ class Accumulator:
             sizes[leader] = sizes.get(leader, 0) + batch.size_max
         return requests, list(leaderless)
 
-    def next_deadline(self) -> int | None:
-        """When something becomes due or expires, if nothing else happens."""
-        moments = [
-            moment
-            for partition, queue in self._queues.items()
-            if queue and partition not in self._under_way
-            for moment in (self._due_at(queue), queue[0].created_ms + self._delivery_timeout_ms)
-        ]
+    def next_deadline(self, leaderless: Container[str] = ()) -> int | None:
+        """When something becomes due or expires; what is due already but has no leader only expires."""
+        moments: list[int] = []
+        for partition, queue in self._queues.items():
+            if queue and partition not in self._under_way:
+                moments.append(queue[0].created_ms + self._delivery_timeout_ms)
+                if partition.topic not in leaderless:
+                    moments.append(self._due_at(queue))
         return min(moments, default=None)
 
     def done(self, batch: Batch) -> None:
