@@ -1,6 +1,6 @@
 # What can be done here. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help install check format test bench clean
+.PHONY: help install run check format test bench clean
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -13,6 +13,9 @@ install: .venv/installed ## make .venv with everything the project needs
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+run: install ## start a node on 127.0.0.1:9092 with its data in ./data
+	$(BIN)/ottla serve
 
 check: install ## format, lint, types, unit tests and some seeds, in under a minute
 	$(BIN)/ruff format --check .
@@ -32,4 +35,4 @@ bench: install ## measure, and keep the figures in bench/RESULTS.md
 	$(BIN)/python -m bench
 
 clean: ## remove what was built
-	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache
+	rm -rf .venv .peers build src/*.egg-info .mypy_cache .ruff_cache .hypothesis

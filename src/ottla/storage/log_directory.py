@@ -7,6 +7,7 @@ Rule 3: the first I/O error takes the directory offline for good. Nothing is tri
         kernel may have dropped what it could not write, and an append that follows would leave a hole (KAFKA-10778).
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -102,7 +103,13 @@ class LogDirectory:
     # Failing.
 
     def fail(self, error: OSError, doing: str) -> Refused:
-        """Take the directory offline; the refusal to raise instead of the error."""
+        """Take the directory offline; the refusal to raise instead of the error.
+
+        Too many open files is the process's trouble, not the disk's: nothing was touched, and the directory stays.
+        """
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            warn("files.too_many_open", path=self.path, doing=doing)
+            return Refused(Error.KAFKA_STORAGE_ERROR, f"{doing}: too many open files; raise the limit (ulimit -n)")
         if self.failure is None:
             self.failure = error
             warn("directory.offline", path=self.path, doing=doing, error=error)

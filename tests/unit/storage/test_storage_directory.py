@@ -128,3 +128,11 @@ def test_it_is_said_once_and_the_owner_is_told() -> None:
     assert names(events) == ["directory.offline"]
     assert told == [directory]
     assert "broken" in str(directory.failure)
+
+
+def test_too_many_open_files_do_not_condemn_the_disk(tmp_path: Path) -> None:
+    """Nothing was touched: when other files are closed the directory is as good as before."""
+    directory = LogDirectory(LocalDisk(), str(tmp_path))
+    with pytest.raises(Refused, match="ulimit"), directory.guard("open a log"):
+        raise OSError(errno.EMFILE, "Too many open files")
+    directory.check_online()

@@ -5,6 +5,7 @@ import gc
 import ipaddress
 import logging
 import random
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def serve(wanted: Wanted) -> int:
     for warning in config.warnings():
         print(f"ottla: {warning}", file=sys.stderr)
     _check_exposure(config, insecure=wanted.insecure)
+    _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(config))
@@ -125,6 +127,12 @@ def _check_exposure(config: Config, *, insecure: bool) -> None:
             f"{open_to_all[0]} can be reached from other machines, without TLS or authentication. Listen on 127.0.0.1, "
             f"or say --insecure"
         )
+
+
+def _raise_file_limit() -> None:
+    """Every partition keeps files open, every connection a socket: take as many as the system lets us."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _is_loopback(endpoint: Endpoint) -> bool:
