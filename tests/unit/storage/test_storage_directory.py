@@ -9,6 +9,7 @@ from storage_samples import KEY, Place, QuickDisk, in_memory, on_disk
 
 from ottla.core.log import files
 from ottla.core.log.checkpoints import MetaProperties
+from ottla.io.disk import LocalDisk
 from ottla.observe.trace import names, recording
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
