@@ -1,0 +1,99 @@
+"""confluent-kafka, that is librdkafka."""
+
+from collections.abc import Sequence
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message, Producer, TopicPartition
+
+from drivers.driver import CODECS, CREATE_TIME, LOG_APPEND_TIME, TIMEOUT_S, Got, Sent
+
+LARGE = 100_000_000
+
+
+class Confluent:
+    name = "confluent-kafka"
+    codecs = CODECS
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Sent],
+        *,
+        codec: str = "none",
+        acks: int = -1,
+        idempotent: bool = False,
+    ) -> list[int]:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": codec,
+                "acks": acks,
+                "enable.idempotence": idempotent,
+                "message.max.bytes": LARGE,
+                "linger.ms": 5,
+            }
+        )
+        offsets: list[int] = []
+        errors: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                errors.append(error)
+            else:
+                offsets.append(message.offset() or 0)
+
+        for record in records:
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=0,
+                timestamp=record.timestamp,
+                headers=list(record.headers),
+                on_delivery=delivered,
+            )
+        unsent = producer.flush(TIMEOUT_S)
+        assert not unsent, f"{unsent} records got no answer"
+        if errors:
+            raise AssertionError(f"{topic}: {errors[0]}")
+        return offsets
+
+    def consume(self, bootstrap: str, topic: str, count: int, *, start: int = 0) -> list[Got]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "nobody",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "fetch.max.bytes": LARGE,
+                "fetch.message.max.bytes": LARGE,
+                "receive.message.max.bytes": LARGE + 1000,
+            }
+        )
+        consumer.assign([TopicPartition(topic, 0, start)])
+        got: list[Got] = []
+        try:
+            while len(got) < count:
+                messages = consumer.consume(count - len(got), TIMEOUT_S)
+                assert messages, f"{topic}: {len(got)} of {count} records, then none within {TIMEOUT_S} s"
+                got += [_got(message) for message in messages]
+        finally:
+            consumer.close()
+        return got
+
+
+def _got(message: Message) -> Got:
+    error = message.error()
+    assert error is None, error
+    kind, timestamp = message.timestamp()
+    offset = message.offset()
+    assert offset is not None
+    return Got(
+        offset,
+        timestamp,
+        LOG_APPEND_TIME if kind == TIMESTAMP_LOG_APPEND_TIME else CREATE_TIME,
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+    )

@@ -1,0 +1,31 @@
+"""Topics that no other test uses, on whatever server."""
+
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+from peers.client import Client
+
+
+class Server(Protocol):
+    """What a client needs to know of either."""
+
+    bootstrap: str
+
+
+class Topics:
+    """Makes topics with names that no other test uses."""
+
+    def __init__(self, test: str, numbers: Iterator[int]) -> None:
+        self._stem = re.sub(r"[^a-zA-Z0-9]+", "-", test).strip("-")[:80]
+        self._numbers = numbers
+
+    def name(self) -> str:
+        return f"{self._stem}-{next(self._numbers)}"
+
+    def create(self, server: Server, partitions: int = 1, **settings: str) -> str:
+        """Settings are given with underscores: `max_message_bytes="1000"`."""
+        name = self.name()
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        Client(server.bootstrap).create_topics({name: given}, {name: partitions})
+        return name
