@@ -1,0 +1,431 @@
+"""The admin APIs as a client meets them: every answer must also fit its version."""
+
+from collections.abc import Awaitable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from broker_quorum_samples import LISTENER, Home, new_disk, run
+
+from ottla.broker.dispatch import Call, handler_of
+from ottla.core.log.files import METADATA_TOPIC
+from ottla.wire.api import ApiKey, alter_configs, request_class
+from ottla.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.api.describe_cluster import DescribeClusterRequest
+from ottla.wire.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.api.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from ottla.wire.api.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from ottla.wire.api.find_coordinator import FindCoordinatorRequest
+from ottla.wire.api.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.wire.api.init_producer_id import InitProducerIdRequest
+from ottla.wire.api.list_config_resources import ListConfigResourcesRequest
+from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.codec import decode, encode
+from ottla.wire.errors import Error
+from ottla.wire.schema import message_of
+from ottla.wire.types import NO_UUID
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+class Client:
+    """Sends requests through the codec, as a connection would, and decodes what comes back."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+
+    async def send(self, request: Any, version: int | None = None, *, listener: str = LISTENER) -> Any:
+        facts = message_of(type(request))
+        assert facts.api_key is not None
+        version = facts.versions[-1] if version is None else version
+        connection: Any = SimpleNamespace(listener=listener, peer="test")
+        call = Call(self.home.node(), connection, facts.api_key, version, 1, "client")
+        arrived = decode(type(request), version, encode(request, version))
+        response = handler_of(ApiKey(facts.api_key))(arrived, call)
+        if isinstance(response, Awaitable):
+            response = await response
+        return decode(type(response), version, encode(response, version))
+
+
+def scenario(work: Any, **settings: str) -> None:
+    """Run `work(client)` against a node with one broker."""
+    home = Home(new_disk(), {name.replace("_", "."): value for name, value in settings.items()})
+
+    async def main() -> None:
+        await home.open()
+        await home.join()
+        await work(Client(home))
+
+    run(main)
+
+
+def creatable(name: str, partitions: int = 1, **configs: str) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=-1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+
+
+def named(*names: str) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+# Metadata.
+
+
+@pytest.mark.parametrize("version", list(message_of(request_class(ApiKey.METADATA)).versions))
+def test_metadata_tells_brokers_and_topics_in_every_version(version: int) -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t", partitions=2)
+        everything = MetadataRequest(topics=[] if version == 0 else None)
+        told = await client.send(everything, version)
+        assert [(one.node_id, one.host, one.port) for one in told.brokers] == [(1, "localhost", 9092)]
+        assert [(one.name, len(one.partitions)) for one in told.topics] == [("t", 2)]
+        partition = told.topics[0].partitions[0]
+        assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
+        assert partition.error_code == Error.NONE
+        if version >= 2:
+            assert told.cluster_id == "cluster"
+        if version >= 1:
+            assert told.controller_id == 1
+            assert (await client.send(MetadataRequest(topics=[]), version)).topics == []
+
+    scenario(work)
+
+
+def test_metadata_makes_missing_topics_where_both_sides_want_it() -> None:
+    async def work(client: Client) -> None:
+        told = await client.send(MetadataRequest(topics=named("new", "bad name", "__consumer_offsets")))
+        assert [(one.name, one.error_code) for one in told.topics] == [
+            ("new", Error.NONE),
+            ("bad name", Error.INVALID_TOPIC_EXCEPTION),
+            ("__consumer_offsets", Error.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert len(told.topics[0].partitions) == 3
+        assert told.topics[0].partitions[0].leader_id == 1
+        unwanted = MetadataRequest(topics=named("other"), allow_auto_topic_creation=False)
+        told = await client.send(unwanted)
+        assert told.topics[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+        assert list(client.home.quorum.image.topics) == ["new"]
+
+    scenario(work, num_partitions="3")
+
+
+def test_metadata_makes_nothing_where_the_broker_does_not_want_it() -> None:
+    async def work(client: Client) -> None:
+        told = await client.send(MetadataRequest(topics=named("new")))
+        assert told.topics[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+    scenario(work, auto_create_topics_enable="false")
+
+
+def test_metadata_by_id_tells_a_topic_made_again_from_the_old_one() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        old = client.home.quorum.image.topics["t"].topic_id
+        await client.home.delete("t")
+        await client.home.create("t")
+        new = client.home.quorum.image.topics["t"].topic_id
+        by_id = [MetadataRequestTopic(topic_id=one, name=None) for one in (old, new)]
+        told = await client.send(MetadataRequest(topics=by_id))
+        assert [(one.error_code, one.name, one.topic_id) for one in told.topics] == [
+            (Error.UNKNOWN_TOPIC_ID, None, old),
+            (Error.NONE, "t", new),
+        ]
+
+    scenario(work)
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, Error.LEADER_NOT_AVAILABLE), (6, Error.LISTENER_NOT_FOUND)])
+def test_client_of_a_listener_that_the_leader_lacks_is_told_so(version: int, error: Error) -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        told = await client.send(MetadataRequest(topics=named("t")), version, listener="OTHER")
+        assert told.brokers == []
+        partition = told.topics[0].partitions[0]
+        assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (error, -1, [1])
+
+    scenario(work)
+
+
+def test_operations_are_told_when_asked_for() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        asked = MetadataRequest(
+            topics=None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
+        )
+        told = await client.send(asked, 10)
+        assert told.topics[0].topic_authorized_operations == 0b1101_1111_1000
+        assert told.cluster_authorized_operations == 0b1_1111_1010_0000
+        told = await client.send(MetadataRequest(topics=None), 10)
+        assert told.topics[0].topic_authorized_operations == told.cluster_authorized_operations == -(2**31)
+
+    scenario(work)
+
+
+# Topics.
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_topics_are_made_in_every_version(version: int) -> None:
+    async def work(client: Client) -> None:
+        request = CreateTopicsRequest(topics=[creatable("a", 2, retention_ms="5"), creatable("a b")])
+        made, refused = (await client.send(request, version)).topics
+        assert (made.name, made.error_code) == ("a", Error.NONE)
+        assert refused.error_code == Error.INVALID_TOPIC_EXCEPTION
+        if version >= 5:
+            assert (made.num_partitions, made.replication_factor) == (2, 1)
+        if version >= 7:
+            assert made.topic_id == client.home.quorum.image.topics["a"].topic_id
+
+    scenario(work)
+
+
+def test_request_that_is_too_large_is_refused_item_by_item() -> None:
+    async def work(client: Client) -> None:
+        told = await client.send(CreateTopicsRequest(topics=[creatable("a", 10_001), creatable("b")]))
+        assert [one.error_code for one in told.topics] == [Error.POLICY_VIOLATION] * 2
+
+    scenario(work)
+
+
+def test_topics_are_deleted_and_grown() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("a", "b")
+        grown = [CreatePartitionsTopic(name="b", count=4, assignments=None)]
+        told = await client.send(CreatePartitionsRequest(topics=grown, timeout_ms=1, validate_only=False))
+        assert [(one.name, one.error_code) for one in told.results] == [("b", Error.NONE)]
+        assert len(client.home.quorum.image.topics["b"].partitions) == 4
+        told = await client.send(DeleteTopicsRequest(topic_names=["a", "nope"], timeout_ms=1), 1)
+        assert [(one.name, one.error_code) for one in told.responses] == [
+            ("a", Error.NONE),
+            ("nope", Error.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert list(client.home.quorum.image.topics) == ["b"]
+
+    scenario(work)
+
+
+@pytest.mark.parametrize(("version", "error"), [(2, Error.INVALID_REQUEST), (6, Error.TOPIC_DELETION_DISABLED)])
+def test_deletion_may_be_switched_off(version: int, error: Error) -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("a")
+        states = [DeleteTopicState(name="a", topic_id=NO_UUID)] if version >= 6 else []
+        request = DeleteTopicsRequest(topics=states, topic_names=[] if states else ["a"], timeout_ms=1)
+        told = await client.send(request, version)
+        assert [one.error_code for one in told.responses] == [error]
+        assert list(client.home.quorum.image.topics) == ["a"]
+
+    scenario(work, delete_topic_enable="false")
+
+
+# Settings.
+
+
+async def _described(client: Client, kind: int, name: str, keys: list[str] | None = None, **options: bool) -> Any:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    return (await client.send(DescribeConfigsRequest(resources=[resource], **options))).results[0]
+
+
+def test_settings_are_described_with_source_synonyms_type_and_doc() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        told = await _described(client, TOPIC, "t", ["retention.ms"], include_synonyms=True, include_documentation=True)
+        (entry,) = told.configs
+        assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("5", 1, 5, False)
+        assert [(one.name, one.value, one.source) for one in entry.synonyms[:2]] == [
+            ("retention.ms", "5", 1),
+            ("log.retention.ms", "77", 4),
+        ]
+        assert entry.documentation
+        everything = await _described(client, TOPIC, "t")
+        assert len(everything.configs) > 30
+        assert all(one.synonyms == [] and one.documentation is None for one in everything.configs)
+        assert "internal.segment.bytes" not in {one.name for one in everything.configs}
+
+    scenario(work, log_retention_ms="77")
+
+
+def test_each_kind_of_resource_is_described_or_refused() -> None:
+    async def work(client: Client) -> None:
+        assert len((await _described(client, BROKER, "1")).configs) > 200
+        cluster = await _described(client, BROKER, "")
+        assert [(one.name, one.value) for one in cluster.configs] == [("min.insync.replicas", "1")]
+        assert (await _described(client, GROUP, "g")).configs
+        assert (await _described(client, METRICS, "m")).configs
+        assert (await _described(client, LOGGER, "1")).error_code == Error.NONE
+        for kind, name, error in (
+            (BROKER, "2", Error.INVALID_REQUEST),
+            (BROKER, "x", Error.INVALID_REQUEST),
+            (TOPIC, "nope", Error.UNKNOWN_TOPIC_OR_PARTITION),
+            (TOPIC, "", Error.INVALID_TOPIC_EXCEPTION),
+            (GROUP, "", Error.INVALID_REQUEST),
+            (99, "x", Error.INVALID_REQUEST),
+        ):
+            told = await _described(client, kind, name)
+            assert (told.error_code, told.configs) == (error, [])
+
+    scenario(work)
+
+
+def test_settings_are_altered_one_by_one_and_all_together() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        changes = [AlterableConfig(name="segment.ms", config_operation=0, value="9")]
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=changes)
+        other = AlterConfigsResource(resource_type=TOPIC, resource_name="nope", configs=changes)
+        told = await client.send(IncrementalAlterConfigsRequest(resources=[resource, other], validate_only=False))
+        assert [one.error_code for one in told.responses] == [Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION]
+        assert client.home.quorum.image.config(TOPIC, "t") == {"retention.ms": "5", "segment.ms": "9"}
+        whole = alter_configs.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name="t",
+            configs=[alter_configs.AlterableConfig(name="retention.ms", value="8")],
+        )
+        told = await client.send(alter_configs.AlterConfigsRequest(resources=[whole], validate_only=False))
+        assert [one.error_code for one in told.responses] == [Error.NONE]
+        assert client.home.quorum.image.config(TOPIC, "t") == {"retention.ms": "8"}
+
+    scenario(work)
+
+
+def test_resources_are_listed_by_type() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        told = await client.send(ListConfigResourcesRequest(resource_types=[TOPIC, BROKER]))
+        assert [(one.resource_type, one.resource_name) for one in told.config_resources] == [
+            (BROKER, "1"),
+            (TOPIC, "t"),
+        ]
+        assert (await client.send(ListConfigResourcesRequest(), 0)).config_resources == []
+        assert (
+            await client.send(ListConfigResourcesRequest(resource_types=[3]))
+        ).error_code == Error.UNSUPPORTED_VERSION
+
+    scenario(work)
+
+
+# The cluster.
+
+
+def test_cluster_is_described() -> None:
+    async def work(client: Client) -> None:
+        asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        told = await client.send(asked)
+        assert (told.cluster_id, told.controller_id, told.error_code) == ("cluster", 1, Error.NONE)
+        assert [(one.broker_id, one.host, one.port) for one in told.brokers] == [(1, "localhost", 9092)]
+        for endpoint_type, error in ((2, Error.MISMATCHED_ENDPOINT_TYPE), (7, Error.UNSUPPORTED_ENDPOINT_TYPE)):
+            asked = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
+            assert (await client.send(asked)).error_code == error
+
+    scenario(work)
+
+
+def test_partitions_are_told_page_by_page() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("a", "b", "c", partitions=3)
+        pages, cursor = [], None
+        while True:
+            request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=4, cursor=cursor)
+            told = await client.send(request)
+            pages.append([(one.name, [each.partition_index for each in one.partitions]) for one in told.topics])
+            if told.next_cursor is None:
+                break
+            cursor = Cursor(topic_name=told.next_cursor.topic_name, partition_index=told.next_cursor.partition_index)
+        assert pages == [
+            [("a", [0, 1, 2]), ("b", [0])],
+            [("b", [1, 2]), ("c", [0, 1])],
+            [("c", [2])],
+        ]
+        asked = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="c"), TopicRequest(name="nope")])
+        told = await client.send(asked)
+        assert [(one.name, one.error_code) for one in told.topics] == [
+            ("c", Error.NONE),
+            ("nope", Error.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+    scenario(work)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_nobody_coordinates_yet(version: int) -> None:
+    async def work(client: Client) -> None:
+        if version < 4:
+            told = await client.send(FindCoordinatorRequest(key="g"), version)
+            assert (told.error_code, told.node_id) == (Error.COORDINATOR_NOT_AVAILABLE, -1)
+        else:
+            told = await client.send(FindCoordinatorRequest(coordinator_keys=["g", "h"]), version)
+            assert [(one.key, one.error_code) for one in told.coordinators] == [
+                ("g", Error.COORDINATOR_NOT_AVAILABLE),
+                ("h", Error.COORDINATOR_NOT_AVAILABLE),
+            ]
+
+    scenario(work)
+
+
+def test_producers_get_ids() -> None:
+    async def work(client: Client) -> None:
+        def asked(**fields: Any) -> InitProducerIdRequest:
+            return InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 1000} | fields)
+
+        first = await client.send(asked(), 0)
+        again = await client.send(asked(producer_id=first.producer_id, producer_epoch=0), 5)
+        assert (first.producer_id, first.producer_epoch, first.error_code) == (0, 0, Error.NONE)
+        assert (again.producer_id, again.producer_epoch) == (1, 0)
+        for fields, error in (
+            ({"producer_id": 5}, Error.INVALID_REQUEST),
+            ({"transactional_id": ""}, Error.INVALID_REQUEST),
+            ({"transactional_id": "t"}, Error.NOT_COORDINATOR),
+        ):
+            told = await client.send(asked(**fields), 5)
+            assert (told.error_code, told.producer_id) == (error, -1)
+
+    scenario(work)
+
+
+def test_quorum_is_described() -> None:
+    async def work(client: Client) -> None:
+        partition = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
+        told = await client.send(DescribeQuorumRequest(topics=[partition]))
+        one = told.topics[0].partitions[0]
+        assert (one.leader_id, one.leader_epoch, one.high_watermark) == (1, 1, client.home.quorum.end_offset)
+        assert [voter.replica_id for voter in one.current_voters] == [1]
+        assert told.nodes[0].listeners[0].port == 9093
+        other = RequestTopicData(topic_name="t", partitions=[])
+        assert (await client.send(DescribeQuorumRequest(topics=[other]))).error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+    scenario(work)
+
+
+@pytest.mark.parametrize(
+    ("feature", "level", "upgrade_type", "error"),
+    [
+        ("transaction.version", 1, 2, Error.NONE),
+        ("transaction.version", 1, 1, Error.INVALID_UPDATE_VERSION),
+        ("transaction.version", 9, 1, Error.INVALID_UPDATE_VERSION),
+        ("metadata.version", 29, 2, Error.INVALID_UPDATE_VERSION),
+        ("no.version", 1, 1, Error.INVALID_UPDATE_VERSION),
+        ("group.version", 1, 7, Error.INVALID_REQUEST),
+    ],
+)
+def test_features_are_updated(feature: str, level: int, upgrade_type: int, error: Error) -> None:
+    async def work(client: Client) -> None:
+        update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=upgrade_type)
+        before = dict(client.home.quorum.image.features)
+        told = await client.send(UpdateFeaturesRequest(feature_updates=[update], validate_only=True))
+        assert told.error_code == error
+        assert client.home.quorum.image.features == before
+        await client.send(UpdateFeaturesRequest(feature_updates=[update]))
+        assert client.home.quorum.image.features == (before | {feature: level} if error == Error.NONE else before)
+
+    scenario(work)
