@@ -41,15 +41,21 @@ class Partition:
         return self.log.log.log_start_offset
 
     def lead(self, leader_epoch: int) -> None:
-        """Become leader in an epoch; alone in sync, all that is here counts as committed."""
+        """Become leader in an epoch; alone in sync, all that is here counts as committed, once it is synced."""
         self.leader_epoch = leader_epoch
         self.log.assign_epoch(leader_epoch)
-        self.log.log.advance_high_watermark(self.log.log.end_offset)
+        log = self.log.log
+        if log.must_flush:
+            # Recovered after a crash, but perhaps not on disk yet.
+            log.advance_high_watermark(log.recovery_point)
+            self._sync = asyncio.get_running_loop().create_task(self._sync_once())
+        else:
+            log.advance_high_watermark(log.end_offset)
 
     # Writing.
 
     def append(self, records: memoryview, *, acks: int) -> Appended:
-        """Append a batch; `until_committed` tells when its acknowledgement may go out."""
+        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `sync`."""
         if acks == -1:
             wanted = self.log.log.config[MIN_INSYNC_REPLICAS]
             if len(self.isr) < wanted:

@@ -11,13 +11,9 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """Something that grows and has waiters."""
+    """Something that grows and has waiters: an ordered set, so that the order of waking does not depend on hashes."""
 
-    waiters: "set_of_waiters"
-
-
-set_of_waiters = dict["Waiter", None]
-"""Ordered, so that the order of waking does not depend on hashes."""
+    waiters: "dict[Waiter, None]"
 
 
 class Waiter:
