@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from bench import append, codec, lookup, opening, read, recovery
+from bench import append, broker, codec, lookup, opening, read, recovery
 from bench.report import RESULTS, Section, facts, page
 from bench.sizes import FULL, Sizes
 
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "recovery": recovery.run,
     "opening": opening.run,
     "lookup": lookup.run,
+    "broker": broker.run,
 }
 
 

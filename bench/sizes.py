@@ -21,6 +21,12 @@ class Sizes:
     partitions: int
     lookup_segments: tuple[int, ...]
     lookups: int
+    broker_scale: float
+    """1 is a million small records, and five seconds of tailing."""
+    broker_rounds: int
+    starts: int
+    against_kafka: bool
+    """Or against a second Ottla, which starts at once."""
 
 
 FULL = Sizes(
@@ -35,6 +41,10 @@ FULL = Sizes(
     partitions=1000,
     lookup_segments=(10, 1000, 100_000),
     lookups=2000,
+    broker_scale=1.0,
+    broker_rounds=3,
+    starts=3,
+    against_kafka=True,
 )
 
 TINY = Sizes(
@@ -49,4 +59,8 @@ TINY = Sizes(
     partitions=3,
     lookup_segments=(2, 5),
     lookups=5,
+    broker_scale=0.002,
+    broker_rounds=1,
+    starts=1,
+    against_kafka=False,
 )

@@ -1,0 +1,152 @@
+"""The two brokers that are measured, each in a process of its own on a directory of its own."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "compat" / "kafka"))
+
+from peers.broker import CLUSTER_ID, SETTINGS, free_ports
+from peers.jars import fetch_jars, missing_programs
+from peers.jvm import LOGGING, run_tool
+
+HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_START_S_MAX = 60.0
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+"""The steps in which the system counts CPU time."""
+
+
+class BrokerEnded(Exception):
+    """A broker that should be measured is not there."""
+
+
+class Broker(Protocol):
+    """What is told apart between the two: a name, and how to run it."""
+
+    name: str
+
+    def prepare(self, home: Path, port: int) -> list[str]:
+        """Make the directory ready; the command line that runs the broker on it."""
+
+
+class Ottla:
+    name = "Ottla"
+
+    def prepare(self, home: Path, port: int) -> list[str]:
+        program = str(Path(sys.executable).with_name("ottla"))
+        return [program, "serve", "--data-dir", str(home / "data"), "--listener", f"127.0.0.1:{port}"]
+
+
+class Kafka:
+    name = "Kafka"
+
+    def __init__(self) -> None:
+        if missing := missing_programs():
+            raise BrokerEnded(f"{' and '.join(missing)} not found: Apache Kafka cannot run beside Ottla")
+        self._jars = fetch_jars()
+
+    def prepare(self, home: Path, port: int) -> list[str]:
+        (controller_port,) = free_ports(1)
+        settings = SETTINGS | {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "log.dirs": str(home / "data"),
+        }
+        properties = home / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        run_tool(self._jars, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+        logging = f"-Dlog4j2.configurationFile={LOGGING}"
+        return ["java", *HEAP, logging, "-cp", f"{self._jars}/*", "kafka.Kafka", str(properties)]
+
+
+class Node:
+    """A running broker."""
+
+    def __init__(self, broker: Broker, home: Path) -> None:
+        self.name = broker.name
+        home.mkdir(parents=True)
+        (self.port,) = free_ports(1)
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._said = home / "output.log"
+        command = broker.prepare(home, self.port)
+        started = time.perf_counter()
+        with self._said.open("wb") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=home)
+        try:
+            self._wait_for_an_answer()
+        except BaseException:
+            self.stop()
+            raise
+        self.start_s = time.perf_counter() - started
+        """From the command to the first answered request."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_s(self) -> float:
+        """User and system time of all threads so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * TICK_S
+
+    def resident_bytes(self) -> int:
+        return self._status("VmRSS")
+
+    def resident_bytes_max(self) -> int:
+        return self._status("VmHWM")
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _status(self, name: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) * 1024
+        raise BrokerEnded(f"{self.name} does not run any more:\n{self._end_of_output()}")
+
+    def _wait_for_an_answer(self) -> None:
+        deadline = time.monotonic() + _START_S_MAX
+        while not answers(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise BrokerEnded(f"{self.name} does not answer:\n{self._end_of_output()}")
+            time.sleep(0.005)
+
+    def _end_of_output(self) -> str:
+        return self._said.read_text(errors="replace")[-4000:]
+
+
+def answers(port: int) -> bool:
+    """Whether a broker there answers ApiVersions."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(_API_VERSIONS_V0)
+            return len(connection.recv(4)) == 4
+    except OSError:
+        return False
+
+
+def starting_times(broker: Broker, home: Path, times: int) -> list[float]:
+    """How long a broker takes to its first answer, on a new directory each time."""
+    found = []
+    for number in range(times):
+        node = Node(broker, home / f"start-{broker.name}-{number}")
+        found.append(node.start_s)
+        node.stop()
+    return found
+
+
+MakeBroker = Callable[[], Broker]
