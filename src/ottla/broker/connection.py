@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own: bytearray | None = None
         self._filled = 0
         self._open: deque[_Open] = deque()
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
         self._paused = False
         self._closed = False
 
@@ -119,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
                 break
             position = start + size
             self._receive(data[start:position])
+        if position:
+            self.half_frame_since_ms = None  # What is left is another frame.
         self._keep(data[position:])
 
     def _keep(self, rest: memoryview) -> None:
@@ -134,8 +136,10 @@ class Connection(asyncio.BufferedProtocol):
             needed = min(self._needed(), SHARED_BUFFER_BYTES)
             if needed > len(own):
                 self._own = own + bytearray(needed - len(own))
-        if self.half_frame_since_ms is None:
-            self.half_frame_since_ms = self.last_active_ms
+        if self._paused:
+            self.half_frame_since_ms = None  # It is not the client that keeps the rest waiting.
+        elif self.half_frame_since_ms is None:
+            self.half_frame_since_ms = self.node.clock.monotonic_ms()
 
     # Requests and answers.
 
@@ -160,12 +164,12 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(waiting, result)
         else:
             task = asyncio.ensure_future(result)
-            self._tasks.add(task)
+            self._tasks[task] = None
             task.add_done_callback(lambda done: self._finish_later(waiting, done))
         self._slow_down()
 
     def _finish_later(self, waiting: _Open, task: asyncio.Future[Answer]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and not self._closed:
             self._finish(waiting, task.result())
 
@@ -202,6 +206,15 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             warn("connection.refused", peer=self.peer, listener=self.listener, reason=reason)
             self.close()
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._open)
+
+    @property
+    def held_bytes(self) -> int:
+        """What this connection keeps in memory: half a frame, and answers not taken yet."""
+        return (len(self._own) if self._own is not None else 0) + self._outlet.queued_bytes
 
     @property
     def is_busy(self) -> bool:

@@ -6,6 +6,7 @@ Rule 2: half a frame must become whole within a minute; a connection without req
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.observe.trace import warn
@@ -27,6 +28,9 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator["Connection"]:
+        return iter(list(self._open))
 
     def admit(self, connection: "Connection") -> bool:
         address = connection.peer.rpartition(":")[0]

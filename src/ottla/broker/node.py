@@ -99,7 +99,7 @@ class Node:
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.metadata: MetadataQuorum
         self.listeners: dict[str, Listener] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     # Life.
 
@@ -136,8 +136,8 @@ class Node:
         """Let something run beside the requests; it ends with the node."""
         for one in work:
             task = asyncio.get_running_loop().create_task(one)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     def _known_cluster_id(self, paths: list[str]) -> str | None:
         for path in paths:

@@ -32,6 +32,10 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition as it is, also one whose disk has failed."""
+        return self._by_key.get((topic, index))
+
     def get(self, topic: str, index: int) -> Partition:
         found = self._by_key.get((topic, index))
         if found is not None and found.log.directory.failure is None:
