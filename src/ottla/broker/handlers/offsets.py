@@ -33,6 +33,15 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+SPECIAL_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Timestamps below zero that mean something, and the version of ListOffsets that first knew them."""
 _READ_COMMITTED = 1
 _NOT_FOUND = TimeFound(-1, -1, -1)
 
@@ -61,6 +70,10 @@ def _list_partition(
     try:
         if (topic, asked.partition_index) in repeated:
             raise Refused(Error.INVALID_REQUEST, f"{topic}-{asked.partition_index} is asked for twice")
+        if asked.timestamp < 0 and SPECIAL_SINCE.get(asked.timestamp, call.version + 1) > call.version:
+            raise Refused(
+                Error.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing in version {call.version}"
+            )
         partition = call.node.partition(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
         found = _find(partition, asked.timestamp, committed_only=isolation == _READ_COMMITTED)
@@ -87,10 +100,8 @@ def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> Time
             return _NOT_FOUND
         case _ if timestamp == MAX_TIMESTAMP:
             found = partition.log.find_max_timestamp()
-        case _ if timestamp >= 0:
-            found = partition.log.find_time(timestamp)
         case _:
-            raise Refused(Error.INVALID_REQUEST, f"{partition.name}: no offset is meant by timestamp {timestamp}")
+            found = partition.log.find_time(timestamp)
     return found if found is not None and found.offset < upper else _NOT_FOUND
 
 
