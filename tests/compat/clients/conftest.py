@@ -1,13 +1,14 @@
-"""Servers for clients: one Ottla and one Apache Kafka per test process, shared by tests with topics of their own."""
+"""Servers for clients: an Ottla per test process and one Apache Kafka, shared by tests with topics of their own."""
 
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 from nodes.ottla_node import OttlaNode, running_node
+from nodes.shared_kafka import shared_kafka
 from nodes.topics import Server, Topics
-from peers.broker import KafkaBroker, running_broker
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +18,8 @@ def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 
 
 @pytest.fixture(scope="session")
-def kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    settings = {"auto.create.topics.enable": "true"}
-    with running_broker(kafka_jars, tmp_path_factory.mktemp("kafka"), settings) as broker:
+def kafka(kafka_jars: Path, shared_directory: Path) -> Iterator[Server]:
+    with shared_kafka(kafka_jars, shared_directory / "shared-kafka") as broker:
         yield broker
 
 
@@ -31,10 +31,12 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture(scope="session")
-def numbers() -> Iterator[int]:
-    return count()
+def numbers() -> Iterator[str]:
+    """One of each, in all processes of the test run."""
+    process = os.environ.get("PYTEST_XDIST_WORKER", "gw")
+    return (f"{process}-{number}" for number in count())
 
 
 @pytest.fixture
-def topics(request: pytest.FixtureRequest, numbers: Iterator[int]) -> Topics:
+def topics(request: pytest.FixtureRequest, numbers: Iterator[str]) -> Topics:
     return Topics(request.node.name, numbers)

@@ -16,7 +16,7 @@ class Server(Protocol):
 class Topics:
     """Makes topics with names that no other test uses."""
 
-    def __init__(self, test: str, numbers: Iterator[int]) -> None:
+    def __init__(self, test: str, numbers: Iterator[str]) -> None:
         self._stem = re.sub(r"[^a-zA-Z0-9]+", "-", test).strip("-")[:80]
         self._numbers = numbers
 

@@ -22,7 +22,9 @@ class Confluent:
         codec: str = "none",
         acks: int = -1,
         idempotent: bool = False,
+        partition: int | None = 0,
     ) -> list[int]:
+        """Without a partition the keys choose."""
         producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -47,7 +49,7 @@ class Confluent:
                 topic,
                 value=record.value,
                 key=record.key,
-                partition=0,
+                partition=-1 if partition is None else partition,
                 timestamp=record.timestamp,
                 headers=list(record.headers),
                 on_delivery=delivered,
@@ -59,6 +61,13 @@ class Confluent:
         return offsets
 
     def consume(self, bootstrap: str, topic: str, count: int, *, start: int = 0) -> list[Got]:
+        return self._consume(bootstrap, [TopicPartition(topic, 0, start)], count)
+
+    def consume_all(self, bootstrap: str, topic: str, *, partitions: int, count: int) -> list[Got]:
+        """Read so many records of all the partitions together."""
+        return self._consume(bootstrap, [TopicPartition(topic, index, 0) for index in range(partitions)], count)
+
+    def _consume(self, bootstrap: str, partitions: list[TopicPartition], count: int) -> list[Got]:
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -71,12 +80,12 @@ class Confluent:
                 "receive.message.max.bytes": LARGE + 1000,
             }
         )
-        consumer.assign([TopicPartition(topic, 0, start)])
+        consumer.assign(partitions)
         got: list[Got] = []
         try:
             while len(got) < count:
                 messages = consumer.consume(count - len(got), TIMEOUT_S)
-                assert messages, f"{topic}: {len(got)} of {count} records, then none within {TIMEOUT_S} s"
+                assert messages, f"{partitions[0].topic}: {len(got)} of {count} records, then none within {TIMEOUT_S} s"
                 got += [_got(message) for message in messages]
         finally:
             consumer.close()
