@@ -19,6 +19,7 @@ from ottla.wire.types import Buffer
 _SIZE: Final = Struct(">i")
 _FIRST_OF_HEADER: Final = Struct(">hhi")
 _PLAIN_REQUEST_HEADER: Final = 1
+_COPIED_MAX: Final = 4096  # Up to this size copying is cheaper than a buffer more in the frame.
 
 
 class Request(NamedTuple):
@@ -75,17 +76,40 @@ def decode_request(frame: Buffer) -> Request:
     if len(frame) < _FIRST_OF_HEADER.size:
         raise Malformed("RequestHeader", _PLAIN_REQUEST_HEADER, "", "is cut short")
     api_key, version, _ = _FIRST_OF_HEADER.unpack_from(frame)
+    known = _known(api_key, version)
+    if known is None:
+        raise UnknownRequest(decode_from(RequestHeader, _PLAIN_REQUEST_HEADER, frame)[0])
+    header, position = decode_from(RequestHeader, known.header_version, frame)
+    # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
+    body, _ = decode_from(known.cls, version, frame, position)
+    return Request(known.api_key, version, header.correlation_id, header.client_id, body)
+
+
+class _Known(NamedTuple):
+    api_key: ApiKey
+    cls: type[Any]
+    header_version: int
+
+
+_known_requests: dict[tuple[int, int], _Known] = {}
+"""Those met so far; what does not exist is not kept, for a client may send anything."""
+
+
+def _known(api_key: int, version: int) -> _Known | None:
+    """How to read a request; None where there is no such API or version."""
+    known = _known_requests.get((api_key, version))
+    if known is not None:
+        return known
     try:
         cls = request_class(api_key)
         facts = message_of(cls)
     except ValueError:
-        facts = None
-    if facts is None or version not in facts.versions:
-        raise UnknownRequest(decode_from(RequestHeader, _PLAIN_REQUEST_HEADER, frame)[0])
-    header, position = decode_from(RequestHeader, request_header_version(facts, version), frame)
-    # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
-    body, _ = decode_from(cls, version, frame, position)
-    return Request(ApiKey(api_key), version, header.correlation_id, header.client_id, body)
+        return None
+    if version not in facts.versions:
+        return None
+    known = _Known(ApiKey(api_key), cls, request_header_version(facts, version))
+    _known_requests[api_key, version] = known
+    return known
 
 
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
@@ -118,5 +142,17 @@ def encode_response(body: object, version: int, correlation_id: int) -> list[Any
 
 
 def _frame(header: object, header_version: int, body: object, version: int) -> list[Any]:
-    parts = encode_parts(header, header_version) + encode_parts(body, version)
-    return [_SIZE.pack(sum(map(len, parts))), *parts]
+    """Few buffers: the small ones are joined, records stay as they are."""
+    parts = encode_parts(header, header_version)
+    parts += encode_parts(body, version)
+    frame: list[Any] = []
+    small = [_SIZE.pack(sum(map(len, parts)))]
+    for part in parts:
+        if type(part) is bytes and len(part) <= _COPIED_MAX:
+            small.append(part)
+        elif len(part):
+            frame += b"".join(small), part
+            small = []
+    if small:
+        frame.append(b"".join(small))
+    return frame
