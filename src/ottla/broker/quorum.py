@@ -96,8 +96,6 @@ class MetadataQuorum:
             if self._log.topic_id is None:
                 self._log.set_topic_id(TOPIC_ID)
             self._load()
-            self._log.flush()
-            self._keep_recovery_point()
         self.high_watermark = self._log.log.advance_high_watermark(self._log.log.end_offset)
 
     @classmethod
@@ -107,6 +105,8 @@ class MetadataQuorum:
         """Open the metadata in a directory, or begin it there, and lead it in a new epoch."""
         quorum = await directory.disk.in_thread(lambda: cls(directory, voter, config, clock, random))
         await quorum._lead()
+        with directory.guard("keep the recovery point"):
+            quorum._keep_recovery_point()
         return quorum
 
     @property

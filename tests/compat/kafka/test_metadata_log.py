@@ -15,7 +15,7 @@ from peers.written import Written
 
 from ottla.broker.quorum import MetadataQuorum
 from ottla.config import Config
-from ottla.core.metadata.brokers import Registration, register, unfence
+from ottla.core.metadata.brokers import Registration, fence, register, unfence
 from ottla.core.metadata.control import Voter
 from ottla.core.metadata.image import TOPIC, Endpoint, Image
 from ottla.core.metadata.producer_ids import allocate
@@ -52,6 +52,7 @@ class Metadata:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.quorum.propose(lambda image: fence(image, 1))
         await self.quorum.close()
         self._directory.close(clean=True)
         self._disk.close()

@@ -3,7 +3,7 @@
 import pytest
 from core_metadata_samples import Cluster, numbered, state, topic
 
-from ottla.core.metadata.brokers import Registration, register, unfence
+from ottla.core.metadata.brokers import Registration, fence, register, unfence
 from ottla.core.metadata.image import BadMetadata, Image
 from ottla.core.metadata.snapshot import records_of
 from ottla.wire.errors import Error, Refused
@@ -172,6 +172,17 @@ def test_broker_that_may_lack_records_is_not_elected() -> None:
     cluster.join(1, ready=False)
     cluster.join(2)
     assert cluster.image.topics["t"].partitions[0].leader == 1  # Fenced, and still the only one with everything.
+
+
+def test_stopped_broker_is_fenced_once_and_comes_back() -> None:
+    cluster = Cluster()
+    cluster.create(topic("t"))
+    assert len(fence(cluster.image, 1).records) == 1
+    cluster.apply(fence(cluster.image, 1))
+    assert cluster.image.live_brokers() == []
+    assert fence(cluster.image, 1).records == fence(cluster.image, 9).records == []
+    cluster.apply(unfence(cluster.image, 1))
+    assert [(p.leader, p.leader_epoch) for _, _, p in cluster.image.partitions()] == [(1, 1)]
 
 
 def test_unknown_broker_cannot_be_unfenced() -> None:

@@ -17,7 +17,7 @@ from ottla.core.metadata.snapshot import broker_record
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
 
-_UNFENCED = -1
+_UNFENCED, _FENCED = -1, 1
 
 
 class Registration(NamedTuple):
@@ -76,6 +76,15 @@ def unfence(image: Image, broker_id: int) -> Decision[None]:
         if (change := _led_by(image, topic, index, partition, broker_id)) is not None
     ]
     return Decision(records, None)
+
+
+def fence(image: Image, broker_id: int) -> Decision[None]:
+    """A broker has stopped. It need not wait for its old session to end before it registers again."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.fenced:
+        return Decision([], None)
+    change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=_FENCED)
+    return Decision([change], None)
 
 
 def _led_by(
