@@ -261,8 +261,8 @@ class _Recovery:
                 if not self._follows(segments[index], end_offset, is_first=index == first):
                     self._drop(segments, index, f"segment {segments[index].base_offset} does not follow {end_offset}")
                     break
-                if end_offset < segments[index].base_offset <= self._log_start_offset:
-                    producers = self._after_gap(segments[index].base_offset, producers)
+                if index > first:
+                    producers = self._as_kept(segments[index].base_offset, producers)
                 end_offset, damage = self._read(segments[index], end_offset, producers)
                 if damage is not None:
                     self._drop(segments, index + 1, damage.reason)
@@ -274,11 +274,16 @@ class _Recovery:
         producers.end_offset = end_offset
         return producers, end_offset
 
-    def _after_gap(self, base_offset: int, producers: Producers) -> Producers:
-        """The state after segments that retention had begun to remove: before it did it kept what they say of
-        producers in a snapshot. Without one nothing is missing but what the cleaner took."""
+    def _as_kept(self, base_offset: int, producers: Producers) -> Producers:
+        """The snapshot taken at `base_offset` knows more than the batches before it: of those retention and the cleaner
+        may have taken some. It is believed where it was synced before they could."""
+        if base_offset > max(self._recovery_point, self._log_start_offset):
+            return producers
         kept = self._here.load_snapshot(self._name, base_offset, 0)
-        return kept if kept.end_offset == base_offset else producers
+        if kept.end_offset != base_offset:
+            return producers
+        kept.adopt_undecided(producers)
+        return kept
 
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:

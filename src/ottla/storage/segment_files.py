@@ -155,7 +155,10 @@ class SegmentFiles:
             return None
         for position, header in headers(self.log, start.position, self.segment.size):
             if header.max_timestamp >= timestamp:
-                found = find_time(self.log.read(position, header.size), 0, timestamp, from_offset)
+                data = self.log.read(position, header.size)
+                if not crc_ok(data, 0, header.size):
+                    raise CorruptBatch(f"{self.log.path}: the batch at position {position} has the wrong CRC")
+                found = find_time(data, 0, timestamp, from_offset)
                 if found is not None:
                     return TimeFound(*found, header.leader_epoch)
         return None
