@@ -1,14 +1,16 @@
 """Bits that flip at rest, and what may come of it (I23): an error or a repair, never wrong bytes.
 
 Two fields of a stored batch lie outside of its CRC, because the broker writes them: the base offset and the leader
-epoch. That is Kafka's format; no reader can tell that they changed, so they are left alone here.
+epoch. That is Kafka's format; no reader can tell that they changed, so they are left alone here. So is the transaction
+index of a compacted log: it has no checksum, and the batch its entry begins with may be gone.
 """
 
 import struct
+from itertools import pairwise
 from random import Random
 
 from ottla.kernel import CorruptBatch
-from ottla.sim.checkers import Violation, check_time
+from ottla.sim.checkers import Violation
 from ottla.sim.disk import SimDisk
 from ottla.sim.history import History
 from ottla.sim.records import BadBatch, Batch
@@ -16,37 +18,37 @@ from ottla.sim.subject import Subject
 from ottla.wire.errors import Refused
 
 SUFFIXES = (".log", ".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-_BASE_OFFSET, _LEADER_EPOCH = range(8), range(12, 16)
+_BASE_OFFSET, _LEADER_EPOCH, _HEADER = range(8), range(12, 16), range(61)
 
 
-def flip_bits(disk: SimDisk, random: Random) -> list[str]:
+def flip_bits(disk: SimDisk, random: Random, *, compacted: bool) -> list[str]:
     """Flip one to three bits in files of one kind; which ones."""
-    suffix = random.choice(SUFFIXES)
+    suffix = random.choice([suffix for suffix in SUFFIXES if not (compacted and suffix == ".txnindex")])
     candidates = [path for path, data in disk.contents().items() if path.endswith(suffix) and data]
     flipped = []
     for _ in range(random.randint(1, 3)):
         if not candidates:
             break
-        path = random.choice(candidates)
+        path = random.choice((candidates[-1], random.choice(candidates)))
         data = disk.contents()[path] or b""
-        position = random.choice([at for at in range(len(data)) if suffix != ".log" or at not in _unprotected(data)])
+        position = _position(data, random) if suffix == ".log" else random.randrange(len(data))
         bit = position * 8 + random.randrange(8)
         disk.flip_bit(path, bit)
         flipped.append(f"{path} bit {bit}")
     return flipped
 
 
-def _unprotected(data: bytes) -> set[int]:
-    """The positions of a log file that no CRC covers."""
-    found: set[int] = set()
-    position = 0
-    while position + 12 <= len(data):
-        found.update(position + at for at in (*_BASE_OFFSET, *_LEADER_EPOCH))
-        length = struct.unpack_from(">i", data, position + 8)[0]
-        if length < 0:
-            break
-        position += length + 12
-    return found
+def _position(data: bytes, random: Random) -> int:
+    """A byte of a log file that some CRC covers, or the length; in a header as often as in the records."""
+    starts = [0]
+    while starts[-1] + 12 <= len(data):
+        length = struct.unpack_from(">i", data, starts[-1] + 8)[0]
+        starts.append(starts[-1] + max(length, 0) + 12)
+    batches = list(pairwise(starts))
+    start, end = random.choice((batches[-1], random.choice(batches)))
+    within = random.choice((_HEADER, range(_HEADER.stop, end - start)))
+    covered = [at for at in within or _HEADER if at not in _BASE_OFFSET and at not in _LEADER_EPOCH]
+    return min(start + random.choice(covered), len(data) - 1)
 
 
 def check_rotten(subject: Subject, history: History) -> str:
@@ -94,11 +96,15 @@ def _check_committed(subject: Subject, history: History) -> None:
             raise Violation("I23", f"offset {offset} was served at read_committed; its transaction did not commit")
 
 
-def _check_times(subject: Subject, _: History) -> None:
-    seen = subject.look()
-    for timestamp in sorted({batch.max_timestamp for batch in seen.batches})[:5]:
+def _check_times(subject: Subject, history: History) -> None:
+    """A time index has no checksum: an entry may come to point to a later batch of the same time. So what is found
+    must be a record and new enough; that no earlier one is, only an honest index can tell."""
+    times = {record.offset: record.timestamp for record, _ in history.records()}
+    for timestamp in sorted({batch.max_timestamp for batch in history.batches})[:5]:
         try:
             found = subject.partition.find_time(timestamp)
         except CorruptBatch:
             continue
-        check_time(seen, timestamp, found and (found.offset, found.timestamp))
+        if found is not None and not timestamp <= found.timestamp == times.get(found.offset):
+            true = times.get(found.offset)
+            raise Violation("I23", f"the first record from {timestamp} on is {found}, whose time is {true}")

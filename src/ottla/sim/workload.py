@@ -32,6 +32,7 @@ LOSSES_MAX = 8
 DELICATE = ("truncate", "restart_empty", "retain", "delete_records", "compact", "roll", "reopen")
 """Operations in and soon after which a crash is tried more often."""
 SOON = 60
+ROTTEN_COPIES = 6
 
 
 class Workload:
@@ -423,16 +424,17 @@ class Workload:
         self.transcript.note(f"disk {self.disk.digest()}")
 
     def _rot(self) -> None:
-        """Close the log, let some bits flip, and see what a reader is told."""
+        """Close the log, let some bits flip, and see what a reader is told; several times over."""
         self.subject.close()
-        for flipped in flip_bits(self.disk, self.random):
-            self.transcript.note(f"flipped {flipped}")
-        try:
-            subject = Subject(self.disk, self.config, self.random)
-        except Refused as refused:
-            self.transcript.note(f"refused: {refused.text}")
-            return
-        self.transcript.note(f"after rot: {check_rotten(subject, self.history)}")
+        for _ in range(ROTTEN_COPIES):
+            disk = self.disk.copy()
+            for flipped in flip_bits(disk, self.random, compacted=self.swarm.policy.compact):
+                self.transcript.note(f"flipped {flipped}")
+            try:
+                told = check_rotten(Subject(disk, self.config, self.random), self.history)
+            except Refused as refused:
+                told = f"refused: {refused.text}"
+            self.transcript.note(f"after rot: {told}")
 
     # Checking.
 
