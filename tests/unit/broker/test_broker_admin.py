@@ -401,6 +401,9 @@ def test_quorum_is_described() -> None:
         assert (one.leader_id, one.leader_epoch, one.high_watermark) == (1, 1, client.home.quorum.end_offset)
         assert [voter.replica_id for voter in one.current_voters] == [1]
         assert told.nodes[0].listeners[0].port == 9093
+        for older in (0, 1):
+            [topic] = (await client.send(DescribeQuorumRequest(topics=[partition]), older)).topics
+            assert topic.partitions[0].leader_id == 1
         other = RequestTopicData(topic_name="t", partitions=[])
         assert (await client.send(DescribeQuorumRequest(topics=[other]))).error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
 

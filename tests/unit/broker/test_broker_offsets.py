@@ -7,8 +7,17 @@ import pytest
 
 from ottla.broker.dispatch import Call
 from ottla.broker.handlers.offsets import SPECIAL_SINCE, list_offsets
-from ottla.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.wire.codec import decode, encode
 from ottla.wire.errors import Error, Refused
+
+FIRST_VERSION, LAST_VERSION = 1, 11
 
 
 class NoPartitions:
@@ -18,21 +27,44 @@ class NoPartitions:
         raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, "none")
 
 
-def error_of(timestamp: int, version: int) -> int:
+class OnePartition:
+    """A node with a partition of seven records in epoch 3."""
+
+    def partition(self, _topic: str, _index: int) -> Any:
+        return SimpleNamespace(
+            check_epoch=lambda _asked: None, high_watermark=7, leader_epoch=3, log=SimpleNamespace(log=None)
+        )
+
+
+def answer_of(node: Any, timestamp: int, version: int) -> ListOffsetsPartitionResponse:
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
-    node: Any = NoPartitions()
     connection: Any = SimpleNamespace(peer="test")
-    [topic] = list_offsets(request, Call(node, connection, 2, version, 1, None)).topics
-    return topic.partitions[0].error_code
+    response = list_offsets(request, Call(node, connection, 2, version, 1, None))
+    [topic] = decode(ListOffsetsResponse, version, encode(response, version)).topics
+    [partition] = topic.partitions
+    return partition
+
+
+def error_of(timestamp: int, version: int) -> int:
+    return answer_of(NoPartitions(), timestamp, version).error_code
 
 
 @pytest.mark.parametrize(("special", "since"), SPECIAL_SINCE.items())
 def test_special_timestamp_is_understood_since_its_version(special: int, since: int) -> None:
     assert error_of(special, since) == Error.UNKNOWN_TOPIC_OR_PARTITION
-    assert error_of(special, since - 1) == Error.UNSUPPORTED_VERSION
+    if since > FIRST_VERSION:
+        assert error_of(special, since - 1) == Error.UNSUPPORTED_VERSION
 
 
 def test_timestamp_below_zero_that_means_nothing_is_refused() -> None:
-    assert error_of(-99, 11) == Error.UNSUPPORTED_VERSION
+    assert error_of(-99, LAST_VERSION) == Error.UNSUPPORTED_VERSION
     assert error_of(0, 1) == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_VERSION + 1))
+def test_answer_fits_its_version(version: int) -> None:
+    """The leader's epoch is told since version 4; librdkafka 2.0 asks in version 2."""
+    answer = answer_of(OnePartition(), -1, version)
+    assert (answer.error_code, answer.offset) == (Error.NONE, 7)
+    assert answer.leader_epoch == (3 if version >= 4 else -1)

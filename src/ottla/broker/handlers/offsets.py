@@ -43,6 +43,7 @@ SPECIAL_SINCE = {
 }
 """Timestamps below zero that mean something, and the version of ListOffsets that first knew them."""
 _READ_COMMITTED = 1
+_LEADER_EPOCH_SINCE = 4
 _NOT_FOUND = TimeFound(-1, -1, -1)
 
 
@@ -84,7 +85,7 @@ def _list_partition(
         error_code=error,
         offset=found.offset,
         timestamp=found.timestamp,
-        leader_epoch=found.leader_epoch,
+        leader_epoch=found.leader_epoch if call.version >= _LEADER_EPOCH_SINCE else -1,
     )
 
 

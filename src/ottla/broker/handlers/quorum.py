@@ -15,7 +15,9 @@ from ottla.wire.api.describe_quorum import (
 )
 from ottla.wire.api.update_features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.wire.errors import Error, Refused
+from ottla.wire.types import NO_UUID
 
+_DIRECTORIES_SINCE = 2
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
@@ -24,10 +26,11 @@ def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuoru
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(error_code=Error.UNKNOWN_TOPIC_OR_PARTITION, error_message=None, topics=[])
+    tells_directories = quorum.kraft_version > 0 and call.version >= _DIRECTORIES_SINCE
     voters = [
         ReplicaState(
             replica_id=voter.node_id,
-            replica_directory_id=voter.directory_id if quorum.kraft_version else bytes(16),
+            replica_directory_id=voter.directory_id if tells_directories else NO_UUID,
             log_end_offset=quorum.end_offset,
             last_fetch_timestamp=now_ms,
             last_caught_up_timestamp=now_ms,
