@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SIZE = Struct(">i")
 _OWN_BUFFER_MIN = 4096
 _OPEN_REQUESTS_MAX = 64
+_ANSWERS_TOGETHER = 16
 _QUEUED_BYTES_MAX = 1 << 20
 SHARED_BUFFER_BYTES = 1 << 18
 
@@ -53,6 +54,9 @@ class Connection(asyncio.BufferedProtocol):
         self._own: bytearray | None = None
         self._filled = 0
         self._open: deque[_Open] = deque()
+        self._ready: list[Part] = []
+        """Answers whose turn has come. Those to requests that arrived together leave together, some at a time."""
+        self._taking = False
         self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
         self._paused = False
         self._closed = False
@@ -109,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, data: memoryview) -> None:
         """Handle the whole frames in `data`; keep the rest."""
         position, end = 0, len(data)
+        self._taking = True
         while end - position >= _SIZE.size and not self._closed and not self._paused:
             (size,) = _SIZE.unpack_from(data, position)
             if not 0 <= size <= self.node.request_bytes_max:
@@ -119,9 +124,11 @@ class Connection(asyncio.BufferedProtocol):
                 break
             position = start + size
             self._receive(data[start:position])
+        self._taking = False
         if position:
             self.half_frame_since_ms = None  # What is left is another frame.
         self._keep(data[position:])
+        self._send_ready()
 
     def _keep(self, rest: memoryview) -> None:
         self._filled = len(rest)
@@ -158,31 +165,43 @@ class Connection(asyncio.BufferedProtocol):
             result = answer(request.body, call)
         if result is None:
             return  # Produce with acks=0.
+        if isinstance(result, Answer) and not self._open:
+            self._pass_on(result)
+        else:
+            self._wait_for_turn(result)
+        self._slow_down()
+
+    def _wait_for_turn(self, result: Answer | Awaitable[Answer]) -> None:
         waiting = _Open()
         self._open.append(waiting)
         if isinstance(result, Answer):
-            self._finish(waiting, result)
+            waiting.answer = result
         else:
             task = asyncio.ensure_future(result)
             self._tasks[task] = None
-            task.add_done_callback(lambda done: self._finish_later(waiting, done))
-        self._slow_down()
+            task.add_done_callback(lambda done: self._finish(waiting, done))
 
-    def _finish_later(self, waiting: _Open, task: asyncio.Future[Answer]) -> None:
+    def _finish(self, waiting: _Open, task: asyncio.Future[Answer]) -> None:
         self._tasks.pop(task, None)
-        if not task.cancelled() and not self._closed:
-            self._finish(waiting, task.result())
-
-    def _finish(self, waiting: _Open, result: Answer) -> None:
-        waiting.answer = result
-        ready: list[Part] = []
-        while self._open and (first := self._open[0].answer) is not None:
-            if first.fault is not None:
-                self.refuse(first.fault)
-                return
-            ready += first.parts
+        if task.cancelled():
+            return
+        waiting.answer = task.result()
+        while self._open and not self._closed and (first := self._open[0].answer) is not None:
             self._open.popleft()
-        if ready:
+            self._pass_on(first)
+
+    def _pass_on(self, answered: Answer) -> None:
+        """Send an answer whose turn has come, or let it wait for those to the requests that came along."""
+        if answered.fault is not None:
+            self.refuse(answered.fault)
+            return
+        self._ready += answered.parts
+        if not self._taking or len(answered.parts) > 1 or len(self._ready) >= _ANSWERS_TOGETHER:
+            self._send_ready()
+
+    def _send_ready(self) -> None:
+        if self._ready and not self._closed:
+            ready, self._ready = self._ready, []
             self._outlet.send(ready)
             self._go_on()
 
@@ -204,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         if not self._closed:
+            self._send_ready()
             warn("connection.refused", peer=self.peer, listener=self.listener, reason=reason)
             self.close()
 

@@ -5,7 +5,6 @@ connection's order. It returns the response, or an awaitable of it; `None` means
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import Error, Refused
 from ottla.wire.frame import encode_response
+from ottla.wire.schema import Struct
 
 if TYPE_CHECKING:
     from ottla.broker.connection import Connection
@@ -49,8 +49,7 @@ ROUTES: dict[ApiKey, str] = {
 """Module and function under `broker/handlers`; imported when first asked for, so that a node starts at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What a handler may want to know beside the request."""
 
     node: "Node"
@@ -75,9 +74,9 @@ def answer(request: Any, call: Call) -> Answer | Awaitable[Answer] | None:
         response = handler(request, call)
         if response is None:
             return None
-        if isinstance(response, Awaitable):
-            return _answer_later(call, response)
-        return Answer(encode_response(response, call.version, call.correlation_id))
+        if isinstance(response, Struct):
+            return Answer(encode_response(response, call.version, call.correlation_id))
+        return _answer_later(call, response)
     except Exception as error:
         return _failed(call, error)
 
