@@ -17,7 +17,7 @@ from ottla.wire.api.update_features import UpdatableFeatureResult, UpdateFeature
 from ottla.wire.errors import Error, Refused
 from ottla.wire.types import NO_UUID
 
-_DIRECTORIES_SINCE = 2
+_DIRECTORIES_SINCE = _NODES_SINCE = 2
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
@@ -52,7 +52,7 @@ def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuoru
             node_id=voter.node_id,
             listeners=[Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints],
         )
-        for voter in quorum.voters
+        for voter in (quorum.voters if call.version >= _NODES_SINCE else ())
     ]
     topic = ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     return DescribeQuorumResponse(error_code=Error.NONE, error_message=None, topics=[topic], nodes=nodes)
