@@ -117,6 +117,9 @@ class Node:
         self.metadata.listeners.append(self._metadata_changed)
         await self._listen()
         await self._register()
+        # Not before: who asked a broker that is not registered for a topic would be told that nobody can hold it.
+        for listener in self.listeners.values():
+            await listener.start()
         self._start_upkeep()
         trace("node.started", node_id=self.node_id, cluster_id=self.cluster_id, partitions=len(self.partitions))
 

@@ -12,6 +12,9 @@ class TcpListener:
         self._server = server
         self.host, self.port = server.sockets[0].getsockname()[:2]
 
+    async def start(self) -> None:
+        await self._server.start_serving()
+
     def close(self) -> None:
         self._server.close()
 
@@ -27,7 +30,9 @@ class TcpNetwork:
     async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> TcpListener:
         loop = asyncio.get_running_loop()
         # asyncio sets TCP_NODELAY on every connection it accepts.
-        server = await loop.create_server(accept, host, port, backlog=self._backlog, reuse_address=True)
+        server = await loop.create_server(
+            accept, host, port, backlog=self._backlog, reuse_address=True, start_serving=False
+        )
         for listening in server.sockets:
             for option, size in self._buffers:
                 if size >= 0:

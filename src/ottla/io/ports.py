@@ -99,10 +99,13 @@ class Random(Protocol):
 
 
 class Listener(Protocol):
-    """A socket that accepts; where it really listens."""
+    """A port that is taken; where it really is."""
 
     host: str
     port: int
+
+    async def start(self) -> None:
+        """Accept connections; until then they are refused."""
 
     def close(self) -> None: ...
 
@@ -111,6 +114,6 @@ class Network(Protocol):
     """Connections as asyncio knows them: a transport of bytes and a protocol that is told what arrives."""
 
     async def listen(self, host: str, port: int, accept: Callable[[], BaseProtocol]) -> Listener:
-        """Accept connections, each with a protocol of its own; port 0 takes any free one."""
+        """Take a port for connections, each with a protocol of its own; port 0 takes any free one."""
 
     async def connect(self, host: str, port: int, make: Callable[[], BaseProtocol]) -> Transport: ...

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 import pytest
+import uvloop
 
 from ottla.io.network import TcpNetwork
 
@@ -37,6 +38,7 @@ def test_what_is_sent_arrives_and_neither_side_waits_for_more() -> None:
     async def main() -> None:
         network, accepted, caller = TcpNetwork(), [Echo()], Caller()
         listener = await network.listen("127.0.0.1", 0, lambda: accepted[0])
+        await listener.start()
         assert listener.host == "127.0.0.1"
         assert listener.port > 0
         transport = await network.connect(listener.host, listener.port, lambda: caller)
@@ -55,9 +57,27 @@ def test_closed_listener_refuses() -> None:
     async def main() -> None:
         network = TcpNetwork()
         listener = await network.listen("127.0.0.1", 0, Echo)
+        await listener.start()
         listener.close()
         await asyncio.sleep(0)
         with pytest.raises(ConnectionRefusedError):
             await network.connect("127.0.0.1", listener.port, Echo)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_port_is_taken_before_connections_are_accepted(loop_factory) -> None:
+    """A node tells its cluster where it is reached before anyone may reach it."""
+
+    async def main() -> None:
+        network = TcpNetwork()
+        listener = await network.listen("127.0.0.1", 0, Echo)
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect("127.0.0.1", listener.port, Echo)
+        await listener.start()
+        (await network.connect("127.0.0.1", listener.port, Echo)).close()
+        listener.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
