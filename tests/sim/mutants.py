@@ -133,3 +133,28 @@ MUTANTS = [
         "offsets are counted from a damaged header",
     ),
 ]
+
+FOUND_BY = {
+    "duplicates-appended": 5,
+    "sequence-unchecked": 3,
+    "fencing-off": 54,
+    "ended-means-decided": 0,
+    "open-transactions-readable": 0,
+    "watermark-beyond-end": 7,
+    "retention-beyond-watermark": 27,
+    "flush-without-sync": 0,
+    "names-not-synced": 25,
+    "rename-before-sync": 16,
+    "cut-keeps-checkpoints": 76,
+    "directory-stays-online": 18,
+    "marker-of-clean-shutdown-stays": 32,
+    "crc-unchecked-in-recovery": 31,
+    "gaps-are-legal": 2,
+    "torn-tail-not-cut": 24,
+    "cleaner-passes-open-transactions": 12,
+    "aborted-records-supersede": 329,
+    "markers-go-at-once": 80,
+    "produced-crc-unchecked": 3,
+    "last-batch-believed": 0,
+}
+"""The seed that found each one last time. It is played first, so that the others need not be."""

@@ -25,8 +25,6 @@ class Mutant:
     new: str
     breaks: str
     """What goes wrong, in a word or two."""
-    hint: int = 0
-    """A seed that found it last time, played first."""
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -62,13 +60,13 @@ def mutated(source: str, mutant: Mutant) -> str:
 
 
 def main(name: str) -> int:
-    from mutants import MUTANTS
+    from mutants import FOUND_BY, MUTANTS
 
     [mutant] = [one for one in MUTANTS if one.name == name]
     sys.meta_path.insert(0, _Finder(mutant))
     from ottla.sim.run import run_seed
 
-    for seed in (mutant.hint, *SEEDS):
+    for seed in (FOUND_BY.get(name, 0), *SEEDS):
         failure = run_seed(seed).failure
         if failure is not None:
             print(f"{name}: found by seed {seed}: {type(failure).__name__}: {str(failure)[:200]}")

@@ -454,8 +454,11 @@ class Workload:
         settled = twin.is_settled()
         first = Subject(twin, self.config, Random(0)).look()
         killed = twin.after_kill()
-        checkers.check_same(first, Subject(killed, self.config, Random(0)).look(), "recovered, killed, recovered")
-        if not settled:
-            return
-        found = killed.after_power_loss(Random(self.random.getrandbits(32)))
-        checkers.check_same(first, Subject(found, self.config, Random(0)).look(), "recovered, power lost, recovered")
+        self._check_reopened(first, killed, "recovered, killed, recovered")
+        if settled:
+            found = killed.after_power_loss(Random(self.random.getrandbits(32)))
+            self._check_reopened(first, found, "recovered, power lost, recovered")
+
+    def _check_reopened(self, first: Seen, disk: SimDisk, what: str) -> None:
+        again = Subject(disk, self.config, Random(0)).look()
+        checkers.check_same(first, again, what, compacted=self.swarm.policy.compact)

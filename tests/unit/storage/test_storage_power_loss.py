@@ -7,6 +7,7 @@ import pytest
 from storage_samples import NOW, Place, in_memory
 
 from ottla.core.log import files
+from ottla.kernel import CorruptBatch, read_header
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.storage.recovery import LogDamaged
@@ -192,3 +193,29 @@ def test_the_last_header_is_believed_only_with_its_crc():
     place.disk.flip_bit(place.file(0), 8 * 23 + 1)  # in the last offset delta
     with pytest.raises(LogDamaged, match="wrong CRC"):
         place.open()
+
+
+def test_a_look_up_by_time_does_not_answer_from_a_damaged_batch():
+    place = in_memory()
+    place.append(3, timestamp=NOW, step=10)
+    assert isinstance(place.disk, SimDisk)
+    place.disk.flip_bit(place.file(0), 8 * 63 + 1)  # in the first record
+    with pytest.raises(CorruptBatch, match="wrong CRC"):
+        place.log.find_time(NOW + 10)
+
+
+def test_a_synced_snapshot_knows_more_than_the_batches_the_cleaner_left():
+    """The cleaner need not keep a batch that is not its producer's last; then what came after it is truncated."""
+    place = in_memory(cleanup_policy="compact")
+    place.append(1, producer_id=7, key=b"a")
+    place.append(1, key=b"a")
+    place.log.roll()
+    place.append(1)
+    place.log.flush()
+    place.checkpoint()
+    log = place.read_bytes(place.file(0))
+    place.kill()
+    place.write_bytes(place.file(0), log[read_header(log).size :])
+    place.write_offsets(files.RECOVERY_POINTS, 2)
+    place.open()
+    assert place.log.log.producers.by_id[7].last_sequence == 0
