@@ -37,9 +37,11 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATI
 class OttlaNode:
     """One node on one directory. `start` and `stop` (or `kill`) may alternate; the log file is kept throughout."""
 
-    def __init__(self, home: Path, settings: Mapping[str, str] | None = None, *, properties: str | None = None) -> None:
+    def __init__(
+        self, home: Path, settings: Mapping[str, str] | None = None, *, properties_file: Path | None = None
+    ) -> None:
         self._settings = dict(settings or {})
-        self._properties = properties
+        self._properties_file = properties_file
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self.home = home
@@ -52,16 +54,13 @@ class OttlaNode:
         return f"{self.host}:{self.port}"
 
     def command(self) -> list[str]:
-        """What a person would type; the port is kept once it is known."""
-        file = []
+        """What a person would type; the port is kept once it is known. A file of settings says all by itself."""
         self.home.mkdir(parents=True, exist_ok=True)
-        if self._properties is not None:
-            path = self.home / "server.properties"
-            path.write_text(self._properties)
-            file = [str(path)]
+        if self._properties_file is not None:
+            return [str(OTTLA), "serve", str(self._properties_file)]
         settings = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         where = ["--data-dir", str(self.log_dir), "--listener", f"{self.host}:{self.port}"]
-        return [str(OTTLA), "serve", *file, *where, *settings]
+        return [str(OTTLA), "serve", *where, *settings]
 
     def start(self) -> None:
         """Run the node; return when it says that it takes requests."""
@@ -140,11 +139,9 @@ class OttlaNode:
 
 
 @contextmanager
-def running_node(
-    home: Path, settings: Mapping[str, str] | None = None, *, properties: str | None = None
-) -> Iterator[OttlaNode]:
+def running_node(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[OttlaNode]:
     """A started node, stopped (if it still runs) when the block ends."""
-    node = OttlaNode(home, settings, properties=properties)
+    node = OttlaNode(home, settings)
     node.start()
     try:
         yield node
