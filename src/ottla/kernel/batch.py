@@ -138,12 +138,13 @@ def increment_sequence(sequence: int, by: int) -> int:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`. Says nothing about the records or the checksum: see `scan` and `crc_ok`."""
     try:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        # As `BatchHeader._make`, in a third of its time: this is on the way of every batch.
+        header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except StructError:
         left = max(len(buffer) - position, 0)
         raise CorruptBatch(f"a batch header takes {HEADER_SIZE} bytes, {left} are left at {position}") from None
-    if fault := header_fault(header.length, header.magic):
-        raise CorruptBatch(f"{fault} (at {position})")
+    if header.magic != MAGIC or header.length < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptBatch(f"{header_fault(header.length, header.magic)} (at {position})")
     return header
 
 

@@ -20,6 +20,7 @@ from ottla.kernel.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CRC_AT,
+    HEADER_SIZE,
     LENGTH_AT,
     LOG_OVERHEAD,
     MAGIC,
@@ -32,6 +33,7 @@ from ottla.kernel.batch import (
     read_header,
 )
 from ottla.kernel.errors import CorruptBatch, InvalidRecords
+from ottla.kernel.reference.alike import DELTA_MAX, DELTA_MIN, skip_alike
 from ottla.kernel.reference.build import BatchBuilder
 from ottla.kernel.reference.checksum import batch_crc, crc_fault
 from ottla.kernel.reference.layout import (
@@ -105,6 +107,15 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
 
 
 def _only_batch(view: memoryview) -> BatchHeader:
+    if len(view) >= HEADER_SIZE and view[MAGIC_AT] == MAGIC:
+        header = read_header(view)
+        if header.size == len(view):
+            return header
+    return _odd_batch(view)
+
+
+def _odd_batch(view: memoryview) -> BatchHeader:
+    """What is wrong with bytes that are not one whole batch."""
     if len(view) <= MAGIC_AT:
         raise _invalid(f"{len(view)} bytes were sent for a partition; exactly one record batch is needed")
     if view[MAGIC_AT] < MAGIC:
@@ -168,11 +179,14 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
     The one loop over records on the way of every produced batch: `spans` without the tuples, short varints in line.
     """
     check_claims(header)
-    count, faults = header.count, Faults(window)
+    count, faults = header.count, None
     earliest, latest_allowed = window.deltas
-    position, latest, in_order = 0, window.no_timestamp_delta, True
+    first, position, latest, in_order = 0, 0, NO_TIMESTAMP - window.base, True
+    if count > 1 and earliest <= DELTA_MIN and latest_allowed >= DELTA_MAX:
+        first, position, skipped_latest = skip_alike(data, count, key_needed=key_needed)
+        latest = max(latest, skipped_latest) if first else latest
     try:
-        for index in range(count):
+        for index in range(first, count):
             length = data[position]
             position += 1
             if length > 127:
@@ -190,11 +204,16 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
             if delta > latest:
                 latest = delta
             if delta > latest_allowed or delta < earliest:
+                faults = faults or Faults(window)
                 faults.timestamp(index, delta)
             offset = data[position]
             position += 1
             if offset > 127:
-                offset, position = read_unsigned(data, position - 1)
+                if (more := data[position]) < 128:
+                    offset += (more << 7) - 128
+                    position += 1
+                else:
+                    offset, position = read_unsigned(data, position - 1)
             if offset != index << 1:
                 in_order = False
             size = data[position]
@@ -204,6 +223,7 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
             if not size & 1:
                 position += size >> 1
             elif key_needed:
+                faults = faults or Faults(window)
                 faults.no_key(index)
             size = data[position]
             position += 1
@@ -222,7 +242,8 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
         raise ends_early(data, count) from None
     if position != len(data):
         raise wrong_end(data, count, position)
-    faults.refuse_if_any()
+    if faults is not None:
+        faults.refuse_if_any()
     return latest, in_order
 
 
