@@ -16,7 +16,7 @@ from ottla.wire.errors import Error, Refused
 
 NO_SESSION = 0
 _EPOCH_MAX = 2**31 - 1
-_FULL = 0
+NEW_SESSION = 0
 _FINAL = -1
 
 
@@ -81,12 +81,12 @@ class FetchSessions:
         return len(self._sessions)
 
     def ask(self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int) -> Asked:
-        """What to read for a request; `new_id` is a random number from 1 to 2^31-1 for a session it may open."""
-        if request.session_epoch in (_FULL, _FINAL):
+        """What to read for a request; `new_id` is a random number from 1 to 2^31-1 for a session that epoch 0 opens."""
+        if request.session_epoch in (NEW_SESSION, _FINAL):
             self._sessions.pop(request.session_id, None)
             wanted = dict(_partitions(request))
             session = None
-            if request.session_epoch == _FULL and wanted and self._has_room(now_ms):
+            if request.session_epoch == NEW_SESSION and wanted and self._has_room(now_ms):
                 session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
                 self._sessions[session.session_id] = session
             return Asked(list(wanted.items()), session, is_full=True)

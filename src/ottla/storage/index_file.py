@@ -65,6 +65,15 @@ class IndexFile:
         if self._file is not None or self._disk.exists(self._path):
             self._opened().truncate(0)
 
+    def keep(self, entries: int) -> None:
+        """Forget all but the first `entries`."""
+        if entries < self._on_disk:
+            self._tail = bytearray()
+            self._on_disk = entries
+            self._opened().truncate(entries * self._entry.size)
+        else:
+            del self._tail[(entries - self._on_disk) * self._entry.size :]
+
     def write_out(self) -> None:
         """Bring the entries in memory to the file (and make the file, if there were none yet)."""
         file = self._opened()

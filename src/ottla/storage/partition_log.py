@@ -36,8 +36,9 @@ from ottla.observe.trace import trace, warn
 from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_files import PartitionFiles
+from ottla.storage.recent import RecentBatches
 from ottla.storage.recovery import Left, LogDamaged, aborted_in, marker_in, open_log, rebuild_producers
-from ottla.storage.segment_files import SegmentFiles, TimeFound
+from ottla.storage.segment_files import Found, SegmentFiles, TimeFound
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
 from ottla.wire.uuids import uuid_to_text
@@ -90,6 +91,7 @@ class PartitionLog:
         self._random = random
         self.generation = 0
         """Grows when batches are taken away from the end: work on older bytes is void."""
+        self._recent = RecentBatches()
         self._running_max: list[int] | None = None
         """Per closed segment the largest timestamp up to its end; None when it must be gathered anew."""
         disk, path = directory.disk, f"{directory.path}/{self.name}"
@@ -152,8 +154,8 @@ class PartitionLog:
         self.directory.check_online()
         log, now_ms = self.log, self._clock.wall_ms()
         rules = self._rules if origin is Origin.CLIENT else self._coordinator_rules
-        batch, header, *_ = kernel.check_produced(buffer, rules, now_ms)
-        header = header._replace(base_offset=log.end_offset, leader_epoch=leader_epoch)
+        checked = kernel.check_produced(buffer, rules, now_ms)
+        batch, header = checked.batch, checked.header.numbered(log.end_offset, leader_epoch)
         marker = marker_in(header, batch)
         if marker is not None:
             log.producers.check_marker(header, marker, transaction_version)
@@ -188,9 +190,10 @@ class PartitionLog:
         try:
             if reason is not None:
                 self._roll(self._roll_offset(header), reason)
-            files = self.here.of(log.active)
+            files, position = self.here.of(log.active), log.active.size
             files.append(batch)
             effects = log.appended(header, marker)
+            self._recent.note(header, position)
             if effects.entries is not None:
                 files.add_index_entries(effects.entries)
             if effects.completed is not None and effects.completed.aborted:
@@ -219,6 +222,7 @@ class PartitionLog:
 
     def _roll(self, base_offset: int, reason: RollReason) -> None:
         log = self.log
+        self._recent.clear()
         closed = log.active
         if closed.size == 0:
             # Nothing was ever written to it: the new one takes its place.
@@ -293,24 +297,39 @@ class PartitionLog:
         log.check_readable(offset)
         if offset >= upper_offset:
             return Slice(None, 0, 0, offset)
-        with self.directory.guard("read"):
-            for index in range(log.segment_at(offset), len(log.segments)):
-                segment = log.segments[index]
-                found = self._look_up(segment, lambda files: files.locate(offset))
-                if found is None:
-                    continue  # Compaction left nothing here at or after the offset.
-                available = self._end_position(index, upper_offset) - found.position
-                wanted = max(max_bytes, found.header.size) if whole_batch else max_bytes
-                length = min(wanted, available) if wanted >= found.header.size else 0
-                return Slice(self.here.of(segment).log, found.position, length, found.header.base_offset)
-        return Slice(None, 0, 0, offset)
+        self.directory.check_online()
+        try:
+            found, index = self._find(offset)
+            if found is None:
+                return Slice(None, 0, 0, offset)
+            available = self._end_position(index, upper_offset) - found.position
+        except OSError as error:
+            raise self.directory.fail(error, "read") from error
+        wanted = max(max_bytes, found.header.size) if whole_batch else max_bytes
+        length = min(wanted, available) if wanted >= found.header.size else 0
+        return Slice(self.here.of(log.segments[index]).log, found.position, length, found.header.base_offset)
+
+    def _find(self, offset: int) -> tuple[Found | None, int]:
+        """The first batch that ends at or after `offset`, and the index of its segment."""
+        segments = self.log.segments
+        found = self._recent.beginning_at(offset)
+        if found is not None:
+            return found, len(segments) - 1
+        for index in range(self.log.segment_at(offset), len(segments)):
+            found = self._look_up(segments[index], lambda files: files.locate(offset))
+            if found is not None:
+                return found, index
+            # Compaction left nothing here at or after the offset.
+        return None, -1
 
     def _end_position(self, index: int, upper_offset: int) -> int:
         """Where the batches below `upper_offset` end in a segment."""
         segment = self.log.segments[index]
         if upper_offset >= self.log.end_of(index):
             return segment.size
-        found = self._look_up(segment, lambda files: files.locate(upper_offset))
+        found = self._recent.beginning_at(upper_offset)
+        if found is None or index < len(self.log.segments) - 1:
+            found = self._look_up(segment, lambda files: files.locate(upper_offset))
         return segment.size if found is None else found.position
 
     def find_time(self, timestamp: int) -> TimeFound | None:
@@ -509,6 +528,7 @@ class PartitionLog:
             )
             self.here.write_epochs(log.epochs.entries)
             self._running_max = None
+            self._recent.clear()
             self.generation += 1
         trace("log.truncated", log=self.name, end_offset=end_offset)
 
@@ -524,5 +544,6 @@ class PartitionLog:
             self.here.create(self.log.active)
             self.here.write_epochs([])
             self._running_max = None
+            self._recent.clear()
             self.generation += 1
         trace("log.restarted", log=self.name, offset=offset)

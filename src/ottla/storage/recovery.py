@@ -1,9 +1,10 @@
 """Opening a log from its files: what was left whole is believed, what may be torn is read again.
 
 Rule 1: after a clean shutdown nothing is read but the end of the last segment and the newest snapshot.
-Rule 2: otherwise the segments from the recovery point on are read whole. The log ends before the first batch that is
-        torn, has the wrong CRC, or does not follow the one before it; what comes after that is dropped, indexes and
-        producer state are made anew.
+Rule 2: otherwise the segments from the recovery point on are read again; the first of them only from where it was last
+        closed cleanly, as the snapshot written then tells. The log ends before the first batch that is torn, has the
+        wrong CRC, or does not follow the one before it; what comes after that is dropped, indexes and producer state
+        are made anew.
 Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
         repaired by cutting off what was acknowledged: the log is refused and a person decides.
 Rule 4: a segment begins where the one before it ends. Only the cleaner makes gaps between them, below the recovery
@@ -252,7 +253,7 @@ class _Recovery:
     def run(self, segments: list[Segment]) -> tuple[Producers, int]:
         """Producer state and end of the log; segments that do not count are taken out of the list."""
         first = _first_to_recover(segments, self._recovery_point)
-        end_offset = segments[first].base_offset
+        end_offset, counted = self._left_cleanly(segments[first])
         try:
             producers = rebuild_producers(
                 self._here, self._name, segments[: first + 1], end_offset, self._high_watermark
@@ -263,7 +264,8 @@ class _Recovery:
                     break
                 if index > first:
                     producers = self._as_kept(segments[index].base_offset, producers)
-                end_offset, damage = self._read(segments[index], end_offset, producers)
+                end_offset, damage = self._read(segments[index], end_offset, producers, counted)
+                counted = None
                 if damage is not None:
                     self._drop(segments, index + 1, damage.reason)
                     break
@@ -273,6 +275,18 @@ class _Recovery:
             raise LogDamaged(error.text) from error
         producers.end_offset = end_offset
         return producers, end_offset
+
+    def _left_cleanly(self, segment: Segment) -> tuple[int, Segment | None]:
+        """How far the first segment was synced with its indexes, and its figures up to there (Rule 2).
+
+        A snapshot within a segment was written when the log was closed; below the recovery point that was completed.
+        """
+        inside = [one for one in self._here.snapshots if segment.base_offset < one <= self._recovery_point]
+        if inside and self._here.load_snapshot(self._name, inside[-1], inside[-1]).end_offset == inside[-1]:
+            counted = self._here.of(segment).keep_before(inside[-1])
+            if counted is not None:
+                return inside[-1], counted
+        return segment.base_offset, None
 
     def _as_kept(self, base_offset: int, producers: Producers) -> Producers:
         """The snapshot taken at `base_offset` knows more than the batches before it: of those retention and the cleaner
@@ -290,13 +304,19 @@ class _Recovery:
             return True
         return end_offset < segment.base_offset <= self._gaps_are_legal_below
 
-    def _read(self, segment: Segment, expected: int, producers: Producers) -> tuple[int, Damage | None]:
-        """Check a segment and make its indexes anew; the offset after it, and where it had to be cut."""
+    def _read(
+        self, segment: Segment, expected: int, producers: Producers, counted: Segment | None
+    ) -> tuple[int, Damage | None]:
+        """Check a segment and make its indexes anew; the offset after it, and where it had to be cut.
+
+        With `counted` that is done already for what lies before `expected`.
+        """
         opened = self._here.of(segment)
-        opened.clear_indexes()
-        counted = Segment(segment.base_offset)
-        aborted: list[AbortedTxn] = []
-        walk = BatchWalk(opened.log, segment.size)
+        if counted is None:
+            opened.clear_indexes()
+            counted = Segment(segment.base_offset)
+        aborted = list(opened.aborted())
+        walk = BatchWalk(opened.log, segment.size, start=counted.size)
         damage = None
         for batch in walk:
             header = batch.header

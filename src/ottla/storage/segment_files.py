@@ -244,6 +244,37 @@ class SegmentFiles:
         self.finish_indexes()
         self.sync(indexes=True)
 
+    def keep_before(self, offset: int) -> Segment | None:
+        """Leave in the indexes what lies before `offset`; the figures up to there.
+
+        None, and nothing changed, where the log does not bear them out: then they are made anew from its beginning.
+        """
+        try:
+            found = self.locate(offset)
+            if (found is None and self.next_offset() != offset) or (found and found.header.base_offset < offset):
+                return None
+            position = self.segment.size if found is None else found.position
+            relative = offset - self.segment.base_offset
+            offsets = self._offsets.count_at_most(0, relative - 1)
+            times = self._times.count_at_most(1, relative - 1)
+            last_indexed = self._offsets.at(offsets - 1)[1] if offsets else 0
+            last_time = self._times.at(times - 1) if times else None
+            counted = Segment(self.segment.base_offset, size=position, offset_entries=offsets, time_entries=times)
+            if last_time is not None:
+                counted.offset_of_max_timestamp = self._confirmed_time(last_time)
+                counted.max_timestamp = counted.last_timed = last_time[0]
+            aborted = [txn for txn in self.aborted() if txn.last_offset < offset]
+            self.load_first_timestamp()
+        except (BadIndex, CorruptBatch):
+            return None
+        counted.resume(self.segment.first_timestamp, position - last_indexed)
+        self.settled = False
+        self._offsets.keep(offsets)
+        self._times.keep(times)
+        if len(aborted) < len(self.aborted()):
+            self.set_aborted(aborted)
+        return counted
+
     def set_aborted(self, aborted: list[AbortedTxn]) -> None:
         """Replace the transaction index."""
         path = self.path(files.TXN_INDEX)

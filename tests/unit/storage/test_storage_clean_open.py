@@ -33,17 +33,26 @@ def opened(directory: LogDirectory) -> PartitionLog:
     return PartitionLog(directory, "topic", 0, Config.of(), SystemClock(), random.Random(1))
 
 
+def append(log: PartitionLog, offsets: range) -> None:
+    now_ms = SystemClock().wall_ms()
+    for offset in offsets:
+        log.append_replicated(build_batch([Record(offset, now_ms, b"key", bytes(1000))], leader_epoch=0, producer_id=1))
+
+
+def leave_cleanly(held: LogDirectory, log: PartitionLog, end_offset: int) -> None:
+    log.log.advance_high_watermark(end_offset)
+    log.close()
+    offsets = {log.key: end_offset}
+    held.checkpoint(recovery_points=offsets, high_watermarks=offsets, log_starts={log.key: 0})
+    held.close(clean=True)
+
+
 def test_clean_open_does_not_read_the_active_segment_again(tmp_path: Path) -> None:
     """The snapshot of the shutdown stands at the log's end: a segment of 1 GiB must not be read to find nothing."""
     held = LogDirectory(LocalDisk(), str(tmp_path))
     log = opened(held)
-    now_ms = SystemClock().wall_ms()
-    for offset in range(BATCHES):
-        log.append_replicated(build_batch([Record(offset, now_ms, b"key", bytes(1000))], leader_epoch=0, producer_id=1))
-    log.log.advance_high_watermark(BATCHES)
-    log.close()
-    held.checkpoint(recovery_points={log.key: BATCHES}, high_watermarks={log.key: BATCHES}, log_starts={log.key: 0})
-    held.close(clean=True)
+    append(log, range(BATCHES))
+    leave_cleanly(held, log, BATCHES)
 
     held = LogDirectory(CountingDisk(), str(tmp_path))
     CountingFile.read_bytes = 0
@@ -52,3 +61,24 @@ def test_clean_open_does_not_read_the_active_segment_again(tmp_path: Path) -> No
     assert log.log.producers.by_id[1].last_data_offset == BATCHES - 1
     assert log.log.size > 500_000
     assert CountingFile.read_bytes < 50_000
+
+
+def test_recovery_does_not_read_again_what_was_closed_cleanly(tmp_path: Path) -> None:
+    """A node that crashes soon after a start must not pay for all that is in its active segments."""
+    held = LogDirectory(LocalDisk(), str(tmp_path))
+    log = opened(held)
+    append(log, range(BATCHES))
+    leave_cleanly(held, log, BATCHES)
+    held = LogDirectory(LocalDisk(), str(tmp_path))
+    log = opened(held)
+    append(log, range(BATCHES, BATCHES + 20))
+    expected = [tuple(found) for at in range(0, BATCHES + 20, 7) if (found := log.here.of(log.log.active).locate(at))]
+    held.close(clean=False)
+
+    held = LogDirectory(CountingDisk(), str(tmp_path))
+    CountingFile.read_bytes = 0
+    log = opened(held)
+    assert log.log.end_offset == BATCHES + 20
+    assert log.log.producers.by_id[1].last_data_offset == BATCHES + 19
+    assert CountingFile.read_bytes < 80_000
+    assert [tuple(f) for at in range(0, BATCHES + 20, 7) if (f := log.here.of(log.log.active).locate(at))] == expected

@@ -96,6 +96,11 @@ class Segment:
         self._unindexed_bytes += header.size
         return entries
 
+    def resume(self, first_timestamp: int | None, unindexed_bytes: int) -> None:
+        """Go on where a clean shutdown left the segment; what is not derived from the indexes is given."""
+        self.first_timestamp = first_timestamp
+        self._unindexed_bytes = unindexed_bytes
+
     def adopt(self, counted: "Segment") -> None:
         """Take over the figures of the same segment, counted anew from its log."""
         for figure in fields(self):
