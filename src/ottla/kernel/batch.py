@@ -83,6 +83,10 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     count: int  # type: ignore[assignment]  # Kafka's word; nobody counts equal fields of a header.
 
+    def numbered(self, base_offset: int, leader_epoch: int) -> "BatchHeader":
+        """The same with what only the leader knows. (`_replace` takes three times as long.)"""
+        return tuple.__new__(BatchHeader, (base_offset, self.length, leader_epoch, *self[3:]))
+
     @property
     def size(self) -> int:
         """Bytes of the whole batch."""

@@ -7,7 +7,7 @@ from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
 from ottla.config import FETCH_MAX_BYTES
-from ottla.core.fetch_sessions import Asked, FetchKey
+from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey
 from ottla.wire.api.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -33,7 +33,7 @@ def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchR
     node = call.node
     by_id = call.version >= _TOPIC_IDS_SINCE
     try:
-        new_id = node.random.randrange(_SESSION_IDS) + 1
+        new_id = node.random.randrange(_SESSION_IDS) + 1 if request.session_epoch == NEW_SESSION else NO_SESSION
         asked = node.fetch_sessions.ask(request, by_id=by_id, new_id=new_id, now_ms=node.clock.monotonic_ms())
     except Refused as refusal:
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])

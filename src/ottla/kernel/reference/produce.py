@@ -158,16 +158,17 @@ def _check_size(size: int, rules: ProduceRules, when: str) -> None:
 
 
 def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int) -> Checked:
+    codec = header.codec
     data = records_of(view, header)
     window = Window.of(
         header, rules.timestamp_type, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms, now_ms
     )
     latest, in_order = _walk(data, header, window, rules.compacted)
-    codec = header.codec if rules.codec is None else rules.codec
-    if header.is_control and header.codec is Codec.NONE:
-        codec = Codec.NONE  # Consumers look for markers in plain sight.
-    if codec is not header.codec or not in_order:
-        return _rebuild(data, header, rules, codec, in_order, now_ms)
+    wanted = codec if rules.codec is None else rules.codec
+    if header.is_control and codec is Codec.NONE:
+        wanted = Codec.NONE  # Consumers look for markers in plain sight.
+    if wanted is not codec or not in_order:
+        return _rebuild(data, header, rules, wanted, in_order, now_ms)
     max_timestamp = now_ms if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else window.max_timestamp(latest)
     header = _set_max_timestamp(view, header, rules.timestamp_type, max_timestamp)
     return _checked(view, header, recompressed=False)

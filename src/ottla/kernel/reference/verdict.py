@@ -38,8 +38,11 @@ class Window(NamedTuple):
         cls, header: BatchHeader, of_topic: TimestampType, before_max_ms: int, after_max_ms: int, now_ms: int
     ) -> "Window":
         base, shared = header.base_timestamp, None
-        earliest = max(now_ms - before_max_ms, TIMESTAMP_MIN)
-        latest = min(now_ms + after_max_ms, TIMESTAMP_MAX)
+        earliest, latest = now_ms - before_max_ms, now_ms + after_max_ms
+        if earliest < TIMESTAMP_MIN:
+            earliest = TIMESTAMP_MIN
+        if latest > TIMESTAMP_MAX:
+            latest = TIMESTAMP_MAX
         deltas = _ALL if of_topic is TimestampType.LOG_APPEND_TIME else (earliest - base, latest - base)
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             shared = header.max_timestamp
