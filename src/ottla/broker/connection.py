@@ -108,6 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled < _SIZE.size:
             return _SIZE.size
         size: int = _SIZE.unpack_from(self._own)[0]
+        if size > self.node.request_bytes_max:
+            return _SIZE.size  # Enough to see that it cannot be: `_take` refuses it, before any more is waited for.
         return size + _SIZE.size
 
     def _take(self, data: memoryview) -> None:
@@ -194,6 +196,10 @@ class Connection(asyncio.BufferedProtocol):
         """Send an answer whose turn has come, or let it wait for those to the requests that came along."""
         if answered.fault is not None:
             self.refuse(answered.fault)
+            return
+        if answered.is_failure:
+            self._send_ready()
+            self.close()
             return
         self._ready += answered.parts
         if not self._taking or len(answered.parts) > 1 or len(self._ready) >= _ANSWERS_TOGETHER:

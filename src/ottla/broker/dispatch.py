@@ -65,6 +65,8 @@ class Answer(NamedTuple):
 
     parts: list[Part]
     fault: str | None = None
+    is_failure: bool = False
+    """The connection has to end, and why was said already."""
 
 
 def answer(request: Any, call: Call) -> Answer | Awaitable[Answer] | None:
@@ -91,7 +93,7 @@ async def _answer_later(call: Call, response: Awaitable[Any]) -> Answer:
 def _failed(call: Call, error: Exception) -> Answer:
     """An error that no handler foresaw. The client cannot be told in the response's own words, so it is cut off."""
     warn("request.failed", api=ApiKey(call.api_key).name, version=call.version, peer=call.connection.peer, error=error)
-    return Answer([], f"the request could not be handled: {error}")
+    return Answer([], is_failure=True)
 
 
 def answer_unknown(call: Call, reason: str) -> Answer:

@@ -1,0 +1,106 @@
+"""A connection and bytes that are no requests: it ends, once, with one line in the log."""
+
+import asyncio
+from struct import pack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.connection import Connection
+from ottla.broker.connections import Connections
+from ottla.observe.trace import Event, recording
+
+REQUEST_BYTES_MAX = 1000
+JOIN_GROUP = 11
+
+
+class Transport(asyncio.Transport):
+    """Takes everything, and remembers whether it was ended."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.9", 1234)})
+        self.sent = bytearray()
+        self.aborted = False
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def new_connection() -> tuple[Connection, Transport]:
+    node: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
+        request_bytes_max=REQUEST_BYTES_MAX,
+        receive_buffer=memoryview(bytearray(1 << 16)),
+    )
+    connection, transport = Connection(node, "PLAINTEXT"), Transport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def arrive(connection: Connection, data: bytes) -> None:
+    """As the event loop delivers bytes."""
+    buffer = connection.get_buffer(-1)
+    buffer[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def ended(*pieces: bytes) -> list[Event]:
+    """What the log says when these arrive, one by one, and the connection must have ended."""
+
+    connection, transport = new_connection()
+    with recording() as events:
+        for piece in pieces:
+            assert not transport.aborted
+            arrive(connection, piece)
+    assert transport.aborted
+    return events
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), REQUEST_BYTES_MAX + 1, 2**31 - 1])
+@pytest.mark.parametrize("first", [1, 3, 4])
+def test_size_that_cannot_be_is_refused_as_soon_as_it_is_known(size: int, first: int) -> None:
+    """Also when it comes in pieces: otherwise the connection would gather bytes for a frame that it refuses anyway."""
+    whole = pack(">i", size)
+    [event] = ended(*(piece for piece in (whole[:first], whole[first:]) if piece))
+    assert event.name == "connection.refused"
+    assert str(size) in event.fields["reason"]
+    assert str(REQUEST_BYTES_MAX) in event.fields["reason"]
+
+
+def test_request_that_fails_is_told_once() -> None:
+    header = pack(">hhih", JOIN_GROUP, 2, 1, -1)
+    [event] = ended(pack(">i", len(header) + 20) + header + bytes(20))
+    assert event.name == "request.failed"
+    assert event.fields["api"] == "JOIN_GROUP"
+    assert event.fields["peer"] == "10.0.0.9:1234"
+
+
+def test_half_a_frame_must_become_whole_in_time() -> None:
+    connection, transport = new_connection()
+    arrive(connection, pack(">i", 100) + b"half")
+    connections = connection.node.connections
+    with recording() as events:
+        connections.close_silent(now_ms=60_000)
+        assert not transport.aborted
+        connections.close_silent(now_ms=60_001)
+    assert transport.aborted
+    assert [event.name for event in events] == ["connection.refused"]
+
+
+def test_silent_connection_without_half_a_frame_is_closed_later_and_without_a_word() -> None:
+    connection, transport = new_connection()
+    with recording() as events:
+        connection.node.connections.close_silent(now_ms=600_000)
+        assert not transport.aborted
+        connection.node.connections.close_silent(now_ms=600_001)
+    assert transport.aborted
+    assert events == []
