@@ -41,12 +41,14 @@ class PartitionFiles:
         """How many segments may be open before those that can be let go are looked for."""
         self._retired: list[_Retired] = []
         self._unsynced_files: list[str] = []
-        self._unsynced_names = False
+        names = list(listing)
+        self._unsynced_names = bool(names)
+        """Also what a process that died has made may have no durable name yet."""
         self._unsynced_parent = False
         self._unwritten_epochs: list[EpochStart] | None = None
         self.closed = False
         """Nobody uses the files from here any more; the directory may have another name by now."""
-        parsed = (parse_file(name) for name in listing)
+        parsed = (parse_file(name) for name in names)
         self.snapshots = sorted(file.base_offset for file in parsed if file and file[1:] == (files.SNAPSHOT, ""))
 
     # Segments.

@@ -219,3 +219,23 @@ def test_a_synced_snapshot_knows_more_than_the_batches_the_cleaner_left():
     place.write_offsets(files.RECOVERY_POINTS, 2)
     place.open()
     assert place.log.log.producers.by_id[7].last_sequence == 0
+
+
+def test_a_flush_makes_durable_what_a_killed_process_left():
+    """Its files are found, and so are their records; that their names are durable nobody has promised."""
+    place = in_memory()
+    place.append(3)
+    place.reopen(clean=False)
+    place.log.flush()
+    for found in after_power_losses(place):
+        assert found.offsets() == [0, 1, 2]
+
+
+def test_after_a_kill_a_new_segment_is_not_found_without_the_one_before_it():
+    place = in_memory()
+    place.append(3)
+    place.reopen(clean=False)
+    place.log.roll()
+    place.append(3)
+    for found in after_power_losses(place):
+        assert found.log.log.log_start_offset == 0
