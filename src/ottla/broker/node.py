@@ -44,10 +44,11 @@ from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.log.checkpoints import MetaProperties
 from ottla.core.log.files import META_PROPERTIES
 from ottla.core.metadata import image as metadata
-from ottla.core.metadata.brokers import Registration, register, unfence
+from ottla.core.metadata.brokers import Registration, assign_directories, fence, register, unfence
 from ottla.core.metadata.configs import config_of_broker
 from ottla.core.metadata.control import Voter
 from ottla.core.metadata.decision import MetadataRecord
+from ottla.core.metadata.image import directory_of
 from ottla.io.ports import Clock, Disk, Listener, Network, Random
 from ottla.observe.trace import trace, warn
 from ottla.storage.atomic import read_whole
@@ -55,7 +56,7 @@ from ottla.storage.log_directory import LogDirectory
 from ottla.storage.store import LogStore, random_id
 from ottla.storage.upkeep import Upkeep
 from ottla.wire.errors import Error, Refused
-from ottla.wire.records.metadata import ConfigRecord
+from ottla.wire.records.metadata import ConfigRecord, PartitionRecord
 from ottla.wire.types import NO_UUID
 from ottla.wire.uuids import uuid_to_text
 
@@ -108,8 +109,9 @@ class Node:
         paths = [path.rstrip("/") for path in self.file[LOG_DIRS] or self.file[LOG_DIR]]
         self.cluster_id = self._known_cluster_id(paths) or uuid_to_text(self.new_id())
         self.store.take(paths, self.cluster_id, self.node_id)
-        directory = self._metadata_directory()
-        voter = Voter(self.node_id, _directory_id(directory), ())
+        directory = self._metadata_directory(paths[0])
+        controllers = tuple((one.name, one.host, one.port) for one in listeners(self.file).controllers)
+        voter = Voter(self.node_id, _directory_id(directory), controllers)
         self.metadata = await MetadataQuorum.open(directory, voter, self.file, self.clock, self.random)
         self._configure()
         await self.store.load(self.topic_config, self.file[NUM_RECOVERY_THREADS_PER_DATA_DIR])
@@ -117,6 +119,7 @@ class Node:
         self.metadata.listeners.append(self._metadata_changed)
         await self._listen()
         await self._register()
+        await self._assign_directories()
         # Not before: who asked a broker that is not registered for a topic would be told that nobody can hold it.
         for listener in self.listeners.values():
             await listener.start()
@@ -131,9 +134,19 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        epoch = await self._resign()
         await self.metadata.close()
-        await self.store.close()
+        await self.store.close(epoch)
         trace("node.stopped", node_id=self.node_id)
+
+    async def _resign(self) -> int:
+        """Tell the cluster that this broker goes, so that nobody waits for it; the epoch that ends."""
+        broker = self.metadata.image.brokers.get(self.node_id)
+        try:
+            await self.metadata.propose(lambda image: fence(image, self.node_id))
+        except Refused as refusal:
+            warn("node.not_fenced", node_id=self.node_id, reason=refusal.text)
+        return -1 if broker is None else broker.epoch
 
     def spawn(self, *work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside the requests; it ends with the node."""
@@ -149,13 +162,15 @@ class Node:
                 return MetaProperties.decode(data).cluster_id
         return None
 
-    def _metadata_directory(self) -> LogDirectory:
-        wanted = self.file[METADATA_LOG_DIR]
+    def _metadata_directory(self, first: str) -> LogDirectory:
+        """The one that holds the metadata, and no other: an empty one in its place would make all topics unknown."""
+        wanted = (self.file[METADATA_LOG_DIR] or first).rstrip("/")
         for directory in self.store.directories:
-            if wanted is None or directory.path == wanted.rstrip("/"):
+            if directory.path == wanted:
                 return directory
         raise Refused(
-            Error.KAFKA_STORAGE_ERROR, f"metadata.log.dir={wanted} must be one of the log.dirs and in working order"
+            Error.KAFKA_STORAGE_ERROR,
+            f"the metadata is in {wanted} (metadata.log.dir), which must be one of the log.dirs and in working order",
         )
 
     async def _listen(self) -> None:
@@ -216,9 +231,22 @@ class Node:
 
     def _metadata_changed(self, records: list[MetadataRecord]) -> None:
         self.partitions.changed(self.metadata.image, records)
+        if any(isinstance(one, PartitionRecord) for one in records):
+            self.spawn(self._assign_directories())
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):
             self._configure()
             self.partitions.reconfigure()
+
+    async def _assign_directories(self) -> None:
+        """Tell the cluster in which of several directories each log is."""
+        placed = [
+            (topic.topic_id, index, directory)
+            for topic, index, state in self.metadata.image.partitions()
+            if (log := self.store.logs.get((topic.name, index))) is not None
+            and (directory := _directory_id(log.directory)) != directory_of(state, self.node_id)
+        ]
+        if placed:
+            await self.metadata.propose(lambda image: assign_directories(image, self.node_id, placed))
 
     def _configure(self) -> None:
         self.config, problems = config_of_broker(self.file, self.metadata.image, self.node_id)

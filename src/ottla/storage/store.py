@@ -35,6 +35,8 @@ class LogStore:
         self._random = random
         self._new_id = new_id
         self.directories: list[LogDirectory] = []
+        self._untaken: list[str] = []
+        """Paths that could not be taken at the start."""
         self.logs: dict[Partition, PartitionLog] = {}
         self.offline: dict[Partition, str] = {}
         """Partitions that are here but cannot be used, and why."""
@@ -59,6 +61,7 @@ class LogStore:
                 directory.claim(cluster_id, node_id, self._new_id)
             except OSError as error:
                 warn("directory.offline", path=path, doing="open", error=error)
+                self._untaken.append(path)
                 continue
             self.directories.append(directory)
         if not self.directories:
@@ -108,7 +111,7 @@ class LogStore:
                 f"{opened.name} is in {other.directory.path} and in {directory.path}: move one of them away"
             )
 
-    async def close(self) -> None:
+    async def close(self, broker_epoch: int = -1) -> None:
         """Sync everything and leave it so that the next open needs no recovery."""
         for log in list(self.logs.values()):
             try:
@@ -118,7 +121,7 @@ class LogStore:
         self.checkpoint()
         for directory in self.directories:
             try:
-                directory.close(clean=directory.path not in self._with_unopened)
+                directory.close(clean=directory.path not in self._with_unopened, broker_epoch=broker_epoch)
             except Refused as refusal:
                 warn("directory.not_closed", path=directory.path, reason=refusal.text)
 
@@ -134,6 +137,11 @@ class LogStore:
                 )
             except Refused as refusal:
                 warn("checkpoint.failed", path=directory.path, reason=refusal.text)
+
+    @property
+    def unusable(self) -> list[str]:
+        """The `log.dirs` that cannot be used, and what is in them."""
+        return self._untaken + [directory.path for directory in self.directories if directory.failure is not None]
 
     # Partitions.
 

@@ -3,7 +3,7 @@
 import re
 
 from ottla.broker.dispatch import ROUTES, Call
-from ottla.core.metadata.features import SUPPORTED
+from ottla.core.metadata.features import KRAFT_VERSION, SUPPORTED
 from ottla.wire.api import ApiKey, request_class
 from ottla.wire.api.api_versions import (
     ApiVersion,
@@ -35,7 +35,8 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         finalized_features_epoch=quorum.high_watermark - 1,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(quorum.image.features.items())
+            for name, level in sorted({**quorum.image.features, KRAFT_VERSION: quorum.kraft_version}.items())
+            if level > 0
         ],
     )
 
