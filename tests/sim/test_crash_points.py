@@ -5,7 +5,7 @@ import pytest
 from ottla.sim.crash_points import OUTCOMES_PER_POINT, run_crash_points
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 8])
 def test_every_crash_point_of_a_script(seed: int) -> None:
     """Odd seeds compact, even ones delete; what is durable is always found, and nothing that was never written."""
     report = run_crash_points(seed)
