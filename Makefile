@@ -28,8 +28,8 @@ format: install ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: check ## everything: checks, all seeds, crash points, mutants, real Kafka beside it
-	$(BIN)/pytest -n 2 tests
+test: check ## everything: checks, all seeds, crash points, mutants, real Kafka and real clients
+	$(BIN)/pytest -n 2 tests/sim tests/compat
 
 bench: install ## measure, and keep the figures in bench/RESULTS.md
 	$(BIN)/python -m bench
