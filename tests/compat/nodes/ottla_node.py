@@ -98,6 +98,14 @@ class OttlaNode:
     def memory_bytes(self) -> int:
         return int(self.process.memory_info().rss)
 
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most it ever had in memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None, status
+        return int(found[1]) * 1024
+
     def log(self) -> str:
         """What the node said since its last start."""
         with self.log_path.open("rb") as log:
