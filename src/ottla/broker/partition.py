@@ -2,10 +2,12 @@
 
 Rule 1: the high watermark moves when everyone in sync has the records. Alone that is at once, or, where the topic asks
         for a sync (`flush.messages`), when the sync is done: nobody reads what a power cut may take back.
-Rule 2: one sync serves all that was appended before it began (group commit).
+Rule 2: one sync serves all that was appended before it began (group commit). It belongs to the partition, not to the
+        client that made it necessary: that one may be gone before it is done, and its records must become readable.
 """
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 
 from ottla.broker.waiters import Waiter
@@ -22,7 +24,8 @@ class Partition:
     leader_epoch: int
     isr: tuple[int, ...]
     waiters: dict[Waiter, None] = field(default_factory=dict)
-    _sync: "asyncio.Task[None] | None" = None
+    _syncing: "asyncio.Task[None] | None" = None
+    _unsynced: "deque[tuple[int, asyncio.Future[Refused | None]]]" = field(default_factory=deque)
 
     @property
     def name(self) -> str:
@@ -48,14 +51,14 @@ class Partition:
         if log.must_flush:
             # Recovered after a crash, but perhaps not on disk yet.
             log.advance_high_watermark(log.recovery_point)
-            self._sync = asyncio.get_running_loop().create_task(self._sync_once())
+            self._begin_sync()
         else:
             log.advance_high_watermark(log.end_offset)
 
     # Writing.
 
     def append(self, records: memoryview, *, acks: int) -> Appended:
-        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `sync`."""
+        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`."""
         if acks == -1:
             wanted = self.log.log.config[MIN_INSYNC_REPLICAS]
             if len(self.isr) < wanted:
@@ -64,7 +67,9 @@ class Partition:
                     f"{self.name}: {len(self.isr)} replicas are in sync, min.insync.replicas asks for {wanted}",
                 )
         appended = self.log.append(records, self.leader_epoch)
-        if not appended.duplicate and not self.log.log.must_flush:
+        if self.log.log.must_flush:
+            self._begin_sync()
+        elif not appended.duplicate:
             self._commit(self.log.log.end_offset, len(records))
         return appended
 
@@ -72,16 +77,34 @@ class Partition:
     def must_sync(self) -> bool:
         return self.log.log.must_flush
 
-    async def sync(self, offset: int) -> None:
-        """Wait until everything before `offset` is on disk."""
-        while self.log.log.recovery_point < offset:
-            if self._sync is None or self._sync.done():
-                self._sync = asyncio.create_task(self._sync_once())
-            await asyncio.shield(self._sync)
+    def synced(self, offset: int) -> "asyncio.Future[Refused | None]":
+        """Done when everything before `offset` is on disk, or never will be: then it tells why."""
+        done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+        self._unsynced.append((offset, done))
+        self._begin_sync()
+        return done
 
-    async def _sync_once(self) -> None:
-        await flush_in_thread(self.log)
-        self._commit(self.log.log.recovery_point, 0)
+    def _begin_sync(self) -> None:
+        if self._syncing is None or self._syncing.done():
+            self._syncing = asyncio.get_running_loop().create_task(self._sync_all())
+
+    async def _sync_all(self) -> None:
+        """Until nothing is left that must be synced and nobody waits."""
+        log = self.log.log
+        try:
+            while log.must_flush or self._unsynced:
+                await flush_in_thread(self.log)
+                self._commit(log.recovery_point, 0)
+                self._tell_synced(log.recovery_point, None)
+            self._commit(log.end_offset, 0)
+        except Refused as refusal:
+            self._tell_synced(log.end_offset, refusal)
+
+    def _tell_synced(self, offset: int, refusal: Refused | None) -> None:
+        while self._unsynced and self._unsynced[0][0] <= offset:
+            _, done = self._unsynced.popleft()
+            if not done.done():
+                done.set_result(refusal)
 
     def _commit(self, offset: int, size: int) -> None:
         before = self.high_watermark

@@ -1,11 +1,9 @@
 """Produce: append batches to the partitions led here."""
 
-from asyncio import gather
-from collections.abc import Awaitable, Coroutine
-from typing import Any
+from asyncio import Future
+from collections.abc import Awaitable
 
 from ottla.broker.dispatch import Call
-from ottla.broker.partition import Partition
 from ottla.kernel import InvalidRecords
 from ottla.observe.trace import warn
 from ottla.wire.api.produce import (
@@ -22,9 +20,12 @@ from ottla.wire.errors import Error, Refused
 _ACKS = (0, 1, -1)
 _TOPIC_IDS_SINCE = 13
 
+Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
+"""What an answer waits for, and the part of it that depends on that."""
+
 
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    syncs: list[Coroutine[Any, Any, None]] = []
+    syncs: list[Sync] = []
     responses = []
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= _TOPIC_IDS_SINCE else topic.name
@@ -32,7 +33,6 @@ def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
-        call.node.spawn(*syncs)
         _cut_off_if_refused(response, call)
         return None
     return _after(syncs, response) if syncs else response
@@ -44,7 +44,7 @@ def _append(
     topic: TopicProduceData,
     name: str | None,
     data: PartitionProduceData,
-    syncs: list[Coroutine[Any, Any, None]],
+    syncs: list[Sync],
 ) -> PartitionProduceResponse:
     try:
         if acks not in _ACKS:
@@ -62,19 +62,9 @@ def _append(
         log_append_time_ms=appended.log_append_time,
         log_start_offset=partition.log_start_offset,
     )
-    if partition.must_sync:
-        syncs.append(_sync(partition, appended.last_offset + 1, response))
+    if acks and partition.must_sync:
+        syncs.append((partition.synced(appended.last_offset + 1), response))
     return response
-
-
-async def _sync(partition: Partition, offset: int, response: PartitionProduceResponse) -> None:
-    """Wait for the disk; an answer that it cannot keep is taken back."""
-    try:
-        await partition.sync(offset)
-    except Refused as refusal:
-        response.error_code = refusal.error
-        response.error_message = refusal.text
-        response.base_offset = -1
 
 
 def _refused(index: int, refusal: Refused) -> PartitionProduceResponse:
@@ -101,6 +91,10 @@ def _cut_off_if_refused(response: ProduceResponse, call: Call) -> None:
                 return
 
 
-async def _after(syncs: list[Coroutine[Any, Any, None]], response: ProduceResponse) -> ProduceResponse:
-    await gather(*syncs)
+async def _after(syncs: list[Sync], response: ProduceResponse) -> ProduceResponse:
+    """Wait for the disk; an answer that it cannot keep is taken back."""
+    for synced, one in syncs:
+        refusal = await synced
+        if refusal is not None:
+            one.error_code, one.error_message, one.base_offset = refusal.error, refusal.text, -1
     return response
