@@ -4,6 +4,8 @@ Rule 1: the metadata decides what exists. A log it does not know is set aside (`
         forgot a topic must not cost its records.
 Rule 2: a log belongs to one topic id. One left by an earlier topic of the same name is set aside too (KAFKA-12257).
 Rule 3: a log that cannot be opened or made leaves its partition offline, and the others alone.
+Rule 4: a log that should be here and is not may be in a directory that cannot be used. It is made anew only when all
+        directories can: an empty one in its place would hide what it holds (KAFKA-3410).
 """
 
 from collections.abc import Callable, Iterable
@@ -52,7 +54,7 @@ class Partitions:
             if image.partition(topic, index) is None:
                 self._set_aside(topic, index, "the cluster does not know it")
         for topic_info, index, state in image.partitions():
-            self._keep(topic_info, index, state)
+            self._keep(topic_info, index, state, is_new=False)
 
     def changed(self, image: Image, records: Iterable[MetadataRecord]) -> None:
         """After records were committed and replayed."""
@@ -62,7 +64,7 @@ class Partitions:
                     topic = image.topic_by_id(record.topic_id)
                     state = topic.partitions.get(record.partition_id) if topic is not None else None
                     if topic is not None and state is not None:
-                        self._keep(topic, record.partition_id, state)
+                        self._keep(topic, record.partition_id, state, is_new=isinstance(record, PartitionRecord))
                 case RemoveTopicRecord():
                     for key in self._by_topic.pop(record.topic_id, []):
                         self._remove(key)
@@ -75,13 +77,13 @@ class Partitions:
             if topic is None or name == topic:
                 partition.log.reconfigure(self._config_of(name))
 
-    def _keep(self, topic: metadata.Topic, index: int, state: metadata.Partition) -> None:
+    def _keep(self, topic: metadata.Topic, index: int, state: metadata.Partition, *, is_new: bool) -> None:
         if self._node_id not in state.replicas:
             return
         key = (topic.name, index)
         partition = self._by_key.get(key)
         if partition is None:
-            partition = self._open(topic, index)
+            partition = self._open(topic, index, is_new=is_new)
             if partition is None:
                 return
             self._by_key[key] = partition
@@ -90,7 +92,7 @@ class Partitions:
         if state.leader == self._node_id and state.leader_epoch != partition.leader_epoch:
             partition.lead(state.leader_epoch)
 
-    def _open(self, topic: metadata.Topic, index: int) -> Partition | None:
+    def _open(self, topic: metadata.Topic, index: int, *, is_new: bool) -> Partition | None:
         key = (topic.name, index)
         log = self._store.logs.get(key)
         try:
@@ -98,6 +100,10 @@ class Partitions:
                 self._set_aside(*key, "it belongs to an earlier topic of the same name")
                 log = None
             if log is None:
+                if not is_new and (unusable := self._store.unusable):
+                    raise Refused(
+                        Error.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} may be in {', '.join(unusable)}: offline"
+                    )
                 log = self._store.create(topic.name, index, topic.topic_id, self._config_of(topic.name))
             elif log.topic_id is None:
                 log.set_topic_id(topic.topic_id)
