@@ -104,6 +104,7 @@ class SimDisk:
         self.observer = observer
         self.step = 0
         self.struck: list[str] = []  # which faults struck, for the curious
+        self.on_power_loss: Callable[[], None] = lambda: None
         self._crash_step = -1
         self._off = False
         self._calm = False
@@ -198,6 +199,7 @@ class SimDisk:
 
     def _lose_power(self) -> NoReturn:
         self.power_off()
+        self.on_power_loss()
         raise PowerLoss(f"power lost at step {self.step}")
 
     def _struck(self, operation: str, path: str) -> int:

@@ -1,0 +1,390 @@
+"""A network in memory: asyncio's transports between hosts, with weather.
+
+Rule 1: bytes arrive in order or not at all, in the pieces and after the delays that the seed draws.
+Rule 2: a connection has a window. What the receiver does not take fills it; then the sender's own buffer grows, and its
+        protocol is told to pause.
+Rule 3: the two ends of a connection die by themselves. One that is gone may have left bytes under way, which still
+        arrive, perhaps much later; one that is still there may not be told before it sends, or ever.
+Rule 4: a process that ends has its connections reset. A machine that loses power says nothing, and answers with a reset
+        when it is back.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, cast
+
+CONNECT_TIMEOUT_S = 60.0
+_HIGH_WATER, _LOW_WATER = 1 << 16, 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What may happen to bytes under way, each by its chance per piece."""
+
+    delay_ms_max: float = 2.0
+    window: int = 1 << 16
+    split: float = 0.0
+    """A piece is cut in two."""
+    stall: float = 0.0
+    """A direction stands still for a while, up to `stall_ms_max`."""
+    stall_ms_max: float = 0.0
+    reset: float = 0.0
+    """The connection breaks, in the middle of the piece."""
+    silent: float = 0.0
+    """Of the broken ones: one end is not told."""
+
+    @property
+    def is_calm(self) -> bool:
+        return not (self.stall or self.reset)
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, host: "Host", name: tuple[str, int], peer_name: tuple[str, int]) -> None:
+        super().__init__({"sockname": name, "peername": peer_name})
+        self._loop = asyncio.get_running_loop()
+        self._host = host
+        self._network = host.network
+        self._protocol: asyncio.BaseProtocol
+        self._peer: SimTransport
+        self._unsent = bytearray()
+        self._under_way = 0
+        self._next_arrival = 0.0
+        """Nothing sent from here arrives before that."""
+        self._arrived = bytearray()
+        self._ended: Exception | None | bool = False
+        """What ends the stream after the bytes that have arrived; False while nothing does."""
+        self._reading = True
+        self._writing_paused = False
+        self._closing = False
+        self._gone = False
+        """The socket is no more: nothing is sent or taken, and the protocol was told or will be."""
+        self._limits = (_LOW_WATER, _HIGH_WATER)
+
+    @staticmethod
+    def pair(near: "SimTransport", far: "SimTransport") -> None:
+        near._peer, far._peer = far, near
+
+    # What protocols ask.
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._unsent)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._limits
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        high = _HIGH_WATER if high is None else high
+        self._limits = (high // 4 if low is None else low, high)
+
+    def write(self, data: Any) -> None:
+        if not self._closing and self._host.is_on():
+            self._unsent += data
+            self._pump()
+            self._tell_writer()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._soon(self._deliver)
+
+    def close(self) -> None:
+        """After what was written has gone out."""
+        if not self._closing:
+            self._closing = True
+            if not self._unsent:
+                self._finish(None)
+
+    def abort(self) -> None:
+        self._closing = True
+        self._unsent.clear()
+        self._finish(None)
+
+    # Sending.
+
+    def _pump(self) -> None:
+        """Send what fits into the window."""
+        weather = self._network.weather
+        while self._unsent and not self._gone:
+            room = weather.window - self._under_way - len(self._peer._arrived)
+            if room <= 0:
+                return
+            size = min(len(self._unsent), room)
+            if self._chance(weather.split):
+                size = self._network.random.randint(1, size)
+            piece = bytes(self._unsent[:size])
+            del self._unsent[:size]
+            if self._chance(weather.stall):
+                late_s = self._network.random.uniform(0, weather.stall_ms_max) / 1000
+                self._next_arrival = max(self._next_arrival, self._loop.time() + late_s)
+            if self._chance(weather.reset):
+                self._break(piece)
+                return
+            self._send(piece)
+        if self._closing and not self._gone:
+            self._finish(None)
+
+    def _send(self, piece: bytes) -> None:
+        self._under_way += len(piece)
+        self._at_peer(lambda: self._arrive(piece))
+
+    def _arrive(self, piece: bytes) -> None:
+        """At the other end."""
+        self._under_way -= len(piece)
+        peer = self._peer
+        if peer._gone:
+            # Who is sent to after its end answers with a reset, if there is still somebody to answer.
+            if peer._host.is_on():
+                peer._at_peer(lambda: self._lose(ConnectionResetError(errno.ECONNRESET, "reset by peer")))
+        elif peer._ended is False:
+            peer._arrived += piece
+            peer._deliver()
+
+    def _break(self, piece: bytes) -> None:
+        """The middle of a piece is the last that gets through."""
+        random = self._network.random
+        self._send(piece[: random.randrange(len(piece))])
+        self._unsent.clear()
+        told_here, told_there = True, True
+        if self._chance(self._network.weather.silent):
+            told_here = self._chance(0.5)
+            told_there = not told_here
+        if told_there:
+            self._at_peer(lambda: self._peer._end(ConnectionResetError(errno.ECONNRESET, "broken on the way")))
+        if told_here:
+            self._soon(lambda: self._lose(ConnectionResetError(errno.ECONNRESET, "broken on the way")))
+        self._closing = True  # What is written from now on is lost.
+
+    def _tell_writer(self) -> None:
+        low, high = self._limits
+        if not self._writing_paused and len(self._unsent) > high:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+        elif self._writing_paused and len(self._unsent) <= low:
+            self._writing_paused = False
+            self._soon(lambda: self._gone or self._protocol.resume_writing())
+
+    # Receiving.
+
+    def _deliver(self) -> None:
+        """Give the protocol what has arrived, and the sender room for more."""
+        while self._arrived and self._reading and not self._gone and self._host.is_on():
+            self._give()
+        if not self._arrived and self._ended is not False:
+            self._lose(cast(Exception | None, self._ended))
+        if self._peer._unsent or self._peer._closing:
+            self._peer._soon(self._peer._go_on)
+
+    def _give(self) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            buffer = memoryview(cast(Any, protocol.get_buffer(-1)))
+            size = min(len(buffer), len(self._arrived))
+            buffer[:size] = self._arrived[:size]
+            del self._arrived[:size]
+            protocol.buffer_updated(size)
+            self._host.after_delivery(size)
+        else:
+            data = bytes(self._arrived)
+            self._arrived.clear()
+            cast(asyncio.Protocol, protocol).data_received(data)
+
+    def _go_on(self) -> None:
+        self._pump()
+        if not self._gone:
+            self._tell_writer()
+
+    # Ending.
+
+    def _finish(self, error: Exception | None) -> None:
+        """This end goes; the other hears of it after all that was sent."""
+        if not self._gone:
+            self._at_peer(lambda: self._peer._end(None))
+            self._lose(error)
+
+    def _end(self, error: Exception | None) -> None:
+        """The other end is gone; this one sees it after what has arrived."""
+        if not self._gone and self._ended is False:
+            self._ended = error
+            if error is not None:
+                self._arrived.clear()  # A reset takes with it what was not read.
+            self._deliver()
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._gone:
+            return
+        self._gone = self._closing = True
+        self._unsent.clear()
+        self._arrived.clear()
+        self._host.connections.pop(self, None)
+        self._soon(lambda: self._protocol.connection_lost(error))
+
+    def vanish(self, *, told: bool) -> None:
+        """The process of this end is no more: it hears nothing; the other end may be told."""
+        if told and not self._gone:
+            self._at_peer(lambda: self._peer._end(ConnectionResetError(errno.ECONNRESET, "reset by peer")))
+        self._gone = self._closing = True
+        self._unsent.clear()
+
+    # Time and chance.
+
+    def _at_peer(self, action: Callable[[], None]) -> None:
+        """Do something at the other end when a piece sent now would arrive there, in order."""
+        network, now = self._network, self._loop.time()
+        delay_s = network.random.uniform(0.1, network.weather.delay_ms_max) / 1000
+        there = self._peer._host
+        arrival = max(now + delay_s, self._next_arrival, self._host.cut_off_until, there.cut_off_until)
+        self._next_arrival = arrival + 1e-6  # Timers of one moment have no order.
+        self._loop.call_at(arrival, there.guarded(action), context=there.context)
+
+    def _soon(self, action: Callable[[], object]) -> None:
+        self._loop.call_soon(self._host.guarded(action), context=self._host.context)
+
+    def _chance(self, rate: float) -> bool:
+        return rate > 0 and self._network.random.random() < rate
+
+
+class Host:
+    """A machine on the network: a `Network` for the code that runs there."""
+
+    def __init__(self, network: "SimNetwork", name: str) -> None:
+        self.network = network
+        self.name = name
+        self.context: Context = copy_context()
+        self.is_on: Callable[[], bool] = lambda: True
+        self.answers = True
+        """Whether the machine runs, with or without the process: then who connects is refused, not left waiting."""
+        self.cut_off_until = 0.0
+        """Before that nothing gets to or from here."""
+        self.after_delivery: Callable[[int], None] = lambda _: None
+        self.connections: dict[SimTransport, None] = {}
+        self._incarnation = 0
+
+    def boot(self, context: Context, is_on: Callable[[], bool]) -> None:
+        """A new process runs here."""
+        self._incarnation += 1
+        self.context, self.is_on, self.answers = context, is_on, True
+
+    def halt(self, *, answers: bool) -> None:
+        """The process is gone; `answers` while the machine runs on."""
+        self._incarnation += 1
+        self.is_on = lambda: False
+        self.answers = answers
+        for address in [address for address, listener in self.network.listeners.items() if listener.on is self]:
+            del self.network.listeners[address]
+        for transport in list(self.connections):
+            transport.vanish(told=answers)
+        self.connections.clear()
+
+    def guarded(self, action: Callable[[], object]) -> Callable[[], None]:
+        """Only as long as the process of now runs; the network itself is told in any case."""
+        incarnation = self._incarnation
+
+        def act() -> None:
+            if incarnation == self._incarnation:
+                action()
+
+        return act
+
+    async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> "SimListener":
+        if (host, port) in self.network.listeners:
+            raise OSError(errno.EADDRINUSE, f"{host}:{port} is taken")
+        listener = SimListener(self, host, port or self.network.free_port(), accept)
+        self.network.listeners[host, listener.port] = listener
+        return listener
+
+    async def connect(self, host: str, port: int, make: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:
+        network, loop = self.network, asyncio.get_running_loop()
+        there = network.hosts.get(host)
+        await asyncio.sleep(network.random.uniform(0.1, network.weather.delay_ms_max) / 1000)
+        while there is not None and max(there.cut_off_until, self.cut_off_until) > loop.time():
+            await asyncio.sleep(max(there.cut_off_until, self.cut_off_until) - loop.time())
+        if there is None or not there.answers:
+            await asyncio.sleep(CONNECT_TIMEOUT_S)
+            raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
+        listener = network.listeners.get((host, port))
+        if listener is None or not listener.started:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
+        return self._connected(listener, make())
+
+    def _connected(self, listener: "SimListener", protocol: asyncio.BaseProtocol) -> SimTransport:
+        there, name = listener.on, (self.name, self.network.free_port())
+        near = SimTransport(self, name, (listener.host, listener.port))
+        far = SimTransport(there, (listener.host, listener.port), name)
+        SimTransport.pair(near, far)
+        self.connections[near] = there.connections[far] = None
+
+        def accepted() -> None:
+            accepting = listener.accept()
+            far.set_protocol(accepting)
+            accepting.connection_made(far)
+
+        near._at_peer(accepted)
+        near.set_protocol(protocol)
+        protocol.connection_made(near)
+        return near
+
+
+class SimListener:
+    def __init__(self, on: Host, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> None:
+        self.on = on
+        self.host = host
+        self.port = port
+        self.accept = accept
+        self.started = False
+
+    async def start(self) -> None:
+        self.started = True
+
+    def close(self) -> None:
+        if self.on.network.listeners.get((self.host, self.port)) is self:
+            del self.on.network.listeners[self.host, self.port]
+
+
+class SimNetwork:
+    def __init__(self, random: Random, weather: Weather) -> None:
+        self.random = random
+        self.weather = weather
+        self.hosts: dict[str, Host] = {}
+        self.listeners: dict[tuple[str, int], SimListener] = {}
+        self._ports = 40_000
+
+    def host(self, name: str) -> Host:
+        if name not in self.hosts:
+            self.hosts[name] = Host(self, name)
+        return self.hosts[name]
+
+    def free_port(self) -> int:
+        self._ports += 1
+        return self._ports
+
+    def heal(self) -> None:
+        """From now on nothing breaks; what is under way arrives."""
+        self.weather = replace(self.weather, stall=0.0, reset=0.0, silent=0.0)
+        for host in self.hosts.values():
+            host.cut_off_until = 0.0

@@ -1,0 +1,190 @@
+"""Ottla's own clients under the same weather, and those nobody invited: idle, half-hearted, deaf."""
+
+import asyncio
+
+from ottla.client.client import Client
+from ottla.client.consumer import BEGINNING, Consumer
+from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed
+from ottla.client.core.names import TopicPartition
+from ottla.client.ports import Ports
+from ottla.client.producer import Delivery, Producer
+from ottla.sim.checkers import Violation
+from ottla.sim.node.ledger import ID, Sent
+from ottla.sim.node.scene import NODE, Scene
+from ottla.sim.records import Record
+from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.frame import encode_request
+
+DELIVERY_TIMEOUT_MS = 20_000
+
+
+def _client(scene: Scene, name: str) -> Client:
+    ports = Ports(scene.network.host(name), scene.clock, scene.random)
+    return Client(str(NODE), client_id=name, request_timeout_ms=2_500, api_timeout_ms=20_000, ports=ports)
+
+
+class LibraryProducer:
+    def __init__(self, scene: Scene, name: str) -> None:
+        self._scene = scene
+        self._name = name
+
+    async def run(self) -> None:
+        scene = self._scene
+        async with _client(scene, self._name) as client:
+            producer = Producer(
+                client,
+                delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+                batch_bytes=scene.random.choice((200, 65_536)),
+                linger_ms=scene.random.choice((0, 50)),
+            )
+            while not scene.ending:
+                for _ in range(scene.random.randint(1, 5)):
+                    self._send(producer)
+                await scene.pause(0.6)
+            await producer.close()
+
+    def _send(self, producer: Producer) -> None:
+        scene = self._scene
+        keys = scene.keys(fleeting=False)
+        if not keys:
+            return
+        where = scene.random.choice(keys)
+        sent, life = scene.new_record(where, self._name), scene.ledger.lives
+        sent.attempts = 1
+        name = scene.name_of(where[0])
+        assert name is not None
+        try:
+            delivered = producer.send(
+                name, sent.value, key=sent.key, headers=((ID, sent.id),), timestamp=sent.timestamp, partition=where[1]
+            )
+        except BufferFull:
+            scene.ledger.refused(sent, "the buffer is full")
+            return
+        delivered.add_done_callback(lambda done: self._settle(sent, done, life))
+
+    def _settle(self, sent: Sent, done: "asyncio.Future[Delivery]", life: int) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            self._scene.ledger.acked(sent, done.result().offset, life=life, now=self._scene.now)
+        elif isinstance(error, DeliveryFailed):
+            self._scene.ledger.refused(sent, str(error))
+        elif not isinstance(error, ClientError):
+            raise error
+
+
+class LibraryConsumer:
+    def __init__(self, scene: Scene, name: str) -> None:
+        self._scene = scene
+        self._name = name
+
+    async def run(self) -> None:
+        scene = self._scene
+        async with _client(scene, self._name) as client:
+            while not scene.ending:
+                consumer = Consumer(
+                    client,
+                    reset=BEGINNING,
+                    committed=scene.random.random() < 0.5,
+                    sessions=scene.random.random() < 0.5,
+                    partition_bytes_max=scene.random.choice((300, 1 << 20)),
+                )
+                try:
+                    await self._consume(consumer)
+                except ClientError:
+                    await scene.pause(1)
+                finally:
+                    await consumer.close()
+
+    async def _consume(self, consumer: Consumer) -> None:
+        scene = self._scene
+        ids = {name: topic.topic_id for name, topic in scene.topics.items() if not topic.plan.fleeting}
+        wanted = [
+            TopicPartition(name, index)
+            for name, topic in scene.topics.items()
+            if name in ids
+            for index in range(topic.partitions)
+        ]
+        await consumer.assign(dict.fromkeys(wanted, BEGINNING))
+        positions: dict[TopicPartition, int] = {}
+        for _ in range(scene.random.choice((5, 50))):
+            if scene.ending:
+                return
+            life = scene.ledger.lives
+            for one in await consumer.poll(timeout_ms=1_000):
+                partition = TopicPartition(one.topic, one.partition)
+                record = Record(one.offset, one.timestamp, one.key, one.value, one.headers)
+                scene.ledger.read((ids[one.topic], one.partition), record, life=life)
+                if life == scene.ledger.lives and one.offset <= positions.get(partition, -1):
+                    raise Violation("I8", f"{partition}: {one.offset} was given out after {positions[partition]}")
+                positions[partition] = one.offset
+            if life != scene.ledger.lives:
+                positions.clear()
+
+
+class _Deaf(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.lost.set()
+
+
+class Nuisance:
+    """Connections that cost the node something and give it nothing."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self._scene = scene
+        self._host = scene.network.host(name)
+
+    async def run(self) -> None:
+        scene = self._scene
+        while not scene.ending:
+            deaf = _Deaf()
+            try:
+                async with asyncio.timeout(2):
+                    await self._host.connect(*NODE, lambda deaf=deaf: deaf)  # type: ignore[misc]
+            except (OSError, TimeoutError):
+                await scene.pause(1)
+                continue
+            await scene.random.choice((self._idle, self._half_frame, self._garbage, self._never_read))(deaf.transport)
+            try:
+                async with asyncio.timeout(scene.random.choice((0.1, 3, 12))):
+                    await deaf.lost.wait()
+            except TimeoutError:
+                deaf.transport.abort()
+            await scene.pause(1)
+
+    async def _idle(self, transport: asyncio.Transport) -> None:
+        """Says nothing."""
+
+    async def _half_frame(self, transport: asyncio.Transport) -> None:
+        transport.write((1_000).to_bytes(4, "big") + bytes(self._scene.random.randrange(500)))
+
+    async def _garbage(self, transport: asyncio.Transport) -> None:
+        transport.write(self._scene.random.randbytes(100))
+
+    async def _never_read(self, transport: asyncio.Transport) -> None:
+        """Asks for everything, again and again, and takes no answer."""
+        transport.pause_reading()
+        request = FetchRequest(
+            max_wait_ms=self._scene.random.choice((0, 5_000)),
+            min_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic_id=topic_id,
+                    partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)],
+                )
+                for topic_id, index in self._scene.keys()
+            ],
+        )
+        for number in range(self._scene.random.choice((10, 150))):
+            transport.writelines(encode_request(request, 13, number, "deaf"))
+            if number % 20 == 0:
+                await asyncio.sleep(0.01)

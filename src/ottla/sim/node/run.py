@@ -1,0 +1,72 @@
+"""Running one seed of the node's world from start to end."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from ottla.observe.trace import Event
+from ottla.sim.checkers import Violation
+from ottla.sim.clock import SimClock
+from ottla.sim.faults import PowerLoss
+from ottla.sim.loop import SimLoop, run
+from ottla.sim.node.swarm import draw
+from ottla.sim.node.world import World
+from ottla.sim.process import make_task
+from ottla.sim.run import Outcome
+from ottla.sim.transcript import Transcript
+
+
+class NodeTranscript(Transcript):
+    """Also notices what the node says of requests that nobody foresaw."""
+
+    def __init__(self, clock: SimClock) -> None:
+        super().__init__(clock)
+        self.unforeseen: list[BaseException] = []
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        if event.name == "request.failed":
+            self.unforeseen.append(Violation("I10", f"a request could not be handled: {event}"))
+
+
+def run_seed(seed: int) -> Outcome:
+    """Play the seed; what goes wrong is part of the outcome, not an exception."""
+    clock = SimClock()
+    transcript = NodeTranscript(clock)
+    random = Random(seed)
+    world: World | None = None
+    failure: BaseException | None = None
+
+    def escaped(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception that no code caught: of the node, of a client, or of a checker in one of their callbacks."""
+        error = context.get("exception")
+        if isinstance(error, Exception):
+            transcript.unforeseen.append(error)
+        elif error is not None and not isinstance(error, PowerLoss | asyncio.CancelledError):
+            transcript.unforeseen.append(error)
+
+    async def main(loop: SimLoop) -> None:
+        nonlocal world
+        loop.set_task_factory(make_task)
+        loop.set_exception_handler(escaped)
+        world = World(draw(random), random, clock, transcript)
+        await world.play()
+
+    with transcript.listening():
+        try:
+            run(main, seed, clock)
+        except Exception as error:
+            failure = error
+        if transcript.unforeseen:
+            failure = transcript.unforeseen[0]
+        if failure is not None:
+            transcript.note(f"failed: {type(failure).__name__}: {failure}")
+    machine = world.machine if world is not None else None
+    return Outcome(
+        seed,
+        transcript.digest(),
+        transcript.lines,
+        machine.losses if machine else 0,
+        machine.disk.step if machine else 0,
+        failure if isinstance(failure, Exception) else None,
+    )

@@ -1,0 +1,112 @@
+"""What all clients of a run share, and the plainest of clients: one connection, requests and answers."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from ottla.client.connection import Connection, connect
+from ottla.client.core.addresses import Address
+from ottla.client.core.errors import ClientError
+from ottla.sim.clock import SimClock
+from ottla.sim.network import Host, SimNetwork
+from ottla.sim.node.ledger import ID, Key, Ledger, Sent
+from ottla.sim.node.swarm import TopicPlan
+from ottla.sim.records import Record
+
+NODE = Address("node", 9092)
+REQUEST_TIMEOUT_MS = 2_500
+CONNECT_TIMEOUT_MS = 2_000
+
+
+@dataclass(slots=True)
+class LiveTopic:
+    """A topic that exists, as far as anyone knows."""
+
+    plan: TopicPlan
+    topic_id: bytes
+    partitions: int
+
+
+class Scene:
+    def __init__(
+        self, random: Random, clock: SimClock, network: SimNetwork, ledger: Ledger, note: Callable[[str], None]
+    ) -> None:
+        self.random = random
+        self.clock = clock
+        self.network = network
+        self.ledger = ledger
+        self.note = note
+        self.topics: dict[str, LiveTopic] = {}
+        self.ending = False
+        """Clients end what they began and begin nothing new."""
+        self.is_calm = False
+        """Nothing goes wrong in this run: whatever takes long takes too long."""
+        self._ids = 0
+
+    @property
+    def now(self) -> float:
+        return self.clock.seconds
+
+    def keys(self, *, fleeting: bool = True) -> list[Key]:
+        return [
+            (topic.topic_id, index)
+            for topic in self.topics.values()
+            if fleeting or not topic.plan.fleeting
+            for index in range(topic.partitions)
+        ]
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), None)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(self.random.uniform(0, seconds))
+
+    def new_record(self, where: Key, sender: str, *, once: bool = True, size: int | None = None) -> Sent:
+        """A record that nobody has sent before, entered into the ledger."""
+        self._ids += 1
+        random, id_ = self.random, b"%s-%d" % (sender.encode(), self._ids)
+        compacts = self.ledger.partition(where).plan.compacts
+        value: bytes | None = id_ + b"." * (random.choice((0, 0, 30, 300)) if size is None else size)
+        if compacts and random.random() < 0.15:
+            value = None
+        key = b"key-%d" % random.randrange(8) if compacts or random.random() < 0.5 else None
+        return self.ledger.entered(Sent(id_, where, sender, self._ids, key, value, self.clock.wall_ms(), once))
+
+
+def record_of(sent: Sent, delta: int) -> Record:
+    return Record(delta, sent.timestamp, sent.key, sent.value, ((ID, sent.id),))
+
+
+class Line:
+    """A raw client: one connection, made again when it is gone."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self.scene = scene
+        self.name = name
+        self.host: Host = scene.network.host(name)
+        self._connection: Connection | None = None
+
+    async def connection(self) -> Connection:
+        if self._connection is None or not self._connection.usable:
+            self._connection = await connect(self.host, NODE, self.name, timeout_ms=CONNECT_TIMEOUT_MS)
+        return self._connection
+
+    async def call(self, request: object, *, timeout_ms: int = REQUEST_TIMEOUT_MS, at_most: int | None = None) -> Any:
+        """Raises ClientError."""
+        connection = await self.connection()
+        return await connection.call(request, timeout_ms=timeout_ms, at_most=at_most)
+
+    async def ask(self, request: object) -> Any:
+        """Until an answer comes; for what may be asked twice."""
+        while True:
+            try:
+                return await self.call(request)
+            except ClientError:
+                await self.scene.pause(0.5)
+
+    def hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

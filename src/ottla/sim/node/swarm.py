@@ -1,0 +1,159 @@
+"""What one seed plays: the node's settings, its topics, its clients, and what goes wrong.
+
+Swarm style: a seed leaves most things out; some have no faults at all, so that a failure there says it is not them.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from ottla.sim.faults import EIO, Fault
+from ottla.sim.network import Weather
+
+LONG_MAX = str(2**63 - 1)
+NEVER = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic as it is made; what is named here stays as it is for the topic's life."""
+
+    name: str
+    partitions: int
+    settings: dict[str, str]
+    fleeting: bool = False
+    """Deleted and made again under the same name."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether an acknowledgement outlives a power loss."""
+        return self.settings["flush.messages"] == "1"
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.settings["cleanup.policy"]
+
+    @property
+    def retention_ms(self) -> int:
+        return int(self.settings["retention.ms"]) if "delete" in self.settings["cleanup.policy"] else -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSwarm:
+    broker: dict[str, str]
+    topics: tuple[TopicPlan, ...]
+    clients: tuple[str, ...]
+    """Kinds of clients, as many as are named; see `world.ACTORS`."""
+    seconds: float
+    weather: Weather
+    faults: tuple[Fault, ...]
+    crash_steps: int
+    """Power is lost about this many disk steps after a start; 0 for never."""
+    mishaps: dict[str, float]
+    """What befalls the node, and about every how many seconds."""
+    rot: bool
+
+    def __str__(self) -> str:
+        topics = "; ".join(
+            f"{topic.name}/{topic.partitions} " + " ".join(f"{name}={value}" for name, value in topic.settings.items())
+            for topic in self.topics
+        )
+        broker = " ".join(f"{name}={value}" for name, value in self.broker.items())
+        return (
+            f"{broker}; {topics}; clients {','.join(self.clients)}; {self.weather}; faults {len(self.faults)}; "
+            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}"
+        )
+
+
+def draw(random: Random) -> NodeSwarm:
+    topics = [_topic(random, f"stable-{number}", fleeting=False) for number in range(random.choice((1, 1, 2)))]
+    if random.random() < 0.5:
+        topics.append(_topic(random, "fleeting", fleeting=True))
+    mishaps = _mishaps(random)
+    return NodeSwarm(
+        broker=_broker(random),
+        topics=tuple(topics),
+        clients=_clients(random, with_fleeting=any(topic.fleeting for topic in topics)),
+        seconds=random.choice((10, 20, 30)),
+        weather=_weather(random),
+        faults=_faults(random),
+        crash_steps=random.choice((0, 0, 100, 300, 800)) if mishaps else 0,
+        mishaps=mishaps,
+        rot=random.random() < 0.25,
+    )
+
+
+def _broker(random: Random) -> dict[str, str]:
+    return {
+        "node.id": "1",
+        "listeners": "PLAINTEXT://node:9092",
+        "log.dirs": random.choice(("/data/a", "/data/a", "/data/a,/data/b")),
+        "log.retention.check.interval.ms": "3000",
+        "log.cleaner.backoff.ms": random.choice(("1000", "4000")),
+        "log.flush.offset.checkpoint.interval.ms": random.choice(("2000", "60000")),
+        "log.flush.scheduler.interval.ms": random.choice(("3000", LONG_MAX)),
+        "log.flush.interval.ms": random.choice(("3000", LONG_MAX)),
+        "connections.max.idle.ms": random.choice(("8000", "600000")),
+        "max.connections.per.ip": random.choice(("4", "2147483647")),
+        "max.incremental.fetch.session.cache.slots": random.choice(("0", "1", "1000")),
+        "metadata.log.max.record.bytes.between.snapshots": random.choice(("500", "4000", "20971520")),
+        "log.cleaner.dedupe.buffer.size": "24000",  # 1,000 keys
+        "message.max.bytes": "20000",
+    }
+
+
+def _topic(random: Random, name: str, *, fleeting: bool) -> TopicPlan:
+    settings = {
+        "flush.messages": random.choice(("1", "1", LONG_MAX)),
+        "cleanup.policy": random.choice(("delete", "delete", "compact", "compact,delete")),
+        "internal.segment.bytes": random.choice(("4000", "8000", "1000000")),
+        "index.interval.bytes": random.choice(("0", "4096")),
+        "retention.ms": random.choice(("-1", "-1", "8000")),
+        "delete.retention.ms": random.choice(("0", "5000")),
+        "min.cleanable.dirty.ratio": "0.0",
+        "file.delete.delay.ms": random.choice(("0", "2000")),
+        "message.timestamp.type": random.choice(("CreateTime", "CreateTime", "LogAppendTime")),
+        "compression.type": random.choice(("producer", "producer", "producer", "zstd")),
+    }
+    return TopicPlan(name, random.choice((1, 2, 3)), settings, fleeting)
+
+
+def _clients(random: Random, *, with_fleeting: bool) -> tuple[str, ...]:
+    writers = ("idempotent", "idempotent", "plain", "library_producer")
+    readers = ("reader", "reader", "library_consumer")
+    others = ("admin", "nuisance", "bad_sender")
+    kinds = [random.choice(writers) for _ in range(random.choice((1, 2, 3)))]
+    kinds += [random.choice(readers) for _ in range(random.choice((1, 2)))]
+    kinds += [kind for kind in others if random.random() < 0.4 or (kind == "admin" and with_fleeting)]
+    return tuple(kinds)
+
+
+def _weather(random: Random) -> Weather:
+    if random.random() < 0.35:
+        return Weather(delay_ms_max=random.choice((1.0, 20.0)))
+    return Weather(
+        delay_ms_max=random.choice((1.0, 5.0, 100.0)),
+        window=random.choice((500, 5_000, 1 << 16)),
+        split=random.choice((0.0, 0.1, 0.5)),
+        stall=random.choice((0.0, 0.0, 0.02)),
+        stall_ms_max=random.choice((500.0, 8_000.0)),
+        reset=random.choice((0.0, 0.005, 0.03)),
+        silent=random.choice((0.0, 0.3)),
+    )
+
+
+def _mishaps(random: Random) -> dict[str, float]:
+    if random.random() < 0.25:
+        return {}
+    kinds = ("lose_power", "kill", "stop", "cut_off", "jump_clock")
+    return {kind: random.choice((3.0, 6.0, 12.0)) for kind in kinds if random.random() < 0.5}
+
+
+def _faults(random: Random) -> tuple[Fault, ...]:
+    kinds = (
+        Fault(EIO, operations=("sync", "sync_directory"), rate=0.01),
+        Fault(EIO, operations=("write",), suffix=".log", rate=0.005),
+        Fault(operations=("sync",), rate=0.1, delay_ms=300),
+    )
+    if random.random() < 0.75:
+        return ()
+    return tuple(fault for fault in kinds if random.random() < 0.5)

@@ -1,0 +1,259 @@
+"""A seeded life of a node: clients write, read and administer; the network, the disk and the power fail; all is checked.
+
+In the end everything heals: what was begun is ended, everything is read, the node is stopped and started once more, and
+everything is read again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from ottla.client.core.errors import ClientError
+from ottla.config import Config
+from ottla.sim.checkers import Violation
+from ottla.sim.clock import SimClock
+from ottla.sim.disk import SimDisk
+from ottla.sim.network import SimNetwork
+from ottla.sim.node.admin import Admin
+from ottla.sim.node.ledger import Key, Ledger, name_of
+from ottla.sim.node.machine import Machine, look_twice
+from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance
+from ottla.sim.node.readers import Damaged, Reader, read_all
+from ottla.sim.node.scene import Line, Scene
+from ottla.sim.node.senders import Bad, Idempotent, Plain
+from ottla.sim.node.state import Watch, partitions
+from ottla.sim.node.swarm import NodeSwarm
+from ottla.sim.records import BadBatch
+from ottla.sim.rot import flip_bits
+from ottla.sim.transcript import Transcript
+from ottla.storage.log_directory import WrongDirectory
+from ottla.storage.recovery import LogDamaged
+from ottla.wire.errors import Refused
+
+WATCH_EVERY_S = 0.25
+SETTLED_S = 90.0
+"""After healing everything that was begun must be over in this time."""
+_RESTART_S = 1.0
+
+
+class Actor(Protocol):
+    async def run(self) -> None: ...
+
+
+ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
+    "idempotent": Idempotent,
+    "plain": Plain,
+    "bad_sender": Bad,
+    "reader": Reader,
+    "library_producer": LibraryProducer,
+    "library_consumer": LibraryConsumer,
+    "nuisance": Nuisance,
+}
+
+
+class World:
+    def __init__(self, swarm: NodeSwarm, random: Random, clock: SimClock, transcript: Transcript) -> None:
+        self.swarm = swarm
+        self.random = random
+        self.clock = clock
+        self.transcript = transcript
+        self.ledger = Ledger()
+        self.network = SimNetwork(random, swarm.weather)
+        self.scene = Scene(random, clock, self.network, self.ledger, transcript.note)
+        self.config = Config.of(broker=swarm.broker)
+        disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
+        host = self.network.host("node")
+        self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
+        self.admin = Admin(self.scene, "admin")
+        self._watch = Watch()
+        self._healing = False
+        self.scene.is_calm = (
+            swarm.weather.is_calm
+            and not (swarm.mishaps or swarm.faults or swarm.crash_steps)
+            and swarm.weather.window >= 1 << 16
+            and "nuisance" not in swarm.clients
+        )
+
+    async def play(self) -> None:
+        self.transcript.note(f"swarm {self.swarm}")
+        await self.machine.start()
+        guards = [self._supervise(), self._watch_node(), *map(self._mishap, self.swarm.mishaps)]
+        tasks = [asyncio.ensure_future(guard) for guard in guards]
+        try:
+            await self._all([asyncio.ensure_future(self._set_up())], tasks, within_s=600)
+            actors = [asyncio.ensure_future(actor.run()) for actor in self._actors()]
+            await self._run_for(self.swarm.seconds, [*tasks, *actors])
+            self._heal()
+            await self._all(actors, tasks, within_s=SETTLED_S)
+            await self._all([asyncio.ensure_future(self._audit())], tasks, within_s=SETTLED_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+        await self._end()
+
+    async def _set_up(self) -> None:
+        for plan in self.swarm.topics:
+            await self.admin.create(plan)
+
+    def _actors(self) -> list[Actor]:
+        made: list[Actor] = []
+        for number, kind in enumerate(self.swarm.clients):
+            made.append(self.admin if kind == "admin" else ACTORS[kind](self.scene, f"{kind}-{number}"))
+        return made
+
+    async def _run_for(self, seconds: float, tasks: list["asyncio.Future[Any]"]) -> None:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        _raise_first(tasks)
+
+    async def _all(
+        self, wanted: list["asyncio.Future[Any]"], others: list["asyncio.Future[Any]"], *, within_s: float
+    ) -> None:
+        """Until the wanted ones are over; whatever fails meanwhile fails the run."""
+        deadline = self.clock.seconds + within_s
+        while not all(task.done() for task in wanted):
+            left_s = deadline - self.clock.seconds
+            if left_s <= 0:
+                raise Violation("I24", f"not over {within_s:g} s after healing: {[t for t in wanted if not t.done()]}")
+            waiting = [task for task in (*wanted, *others) if not task.done()]
+            await asyncio.wait(waiting, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            _raise_first([*wanted, *others])
+        _raise_first(wanted)
+
+    # What befalls the node.
+
+    async def _supervise(self) -> None:
+        """Somebody who starts the node again, and stops one that has lost its disk."""
+        while True:
+            try:
+                async with asyncio.timeout(_RESTART_S):
+                    await self.machine.down.wait()
+            except TimeoutError:
+                if not self.machine.failed:
+                    continue
+                self.machine.kill()
+            if not self._healing:
+                await self.scene.pause(2 * _RESTART_S)
+            if self.random.random() < 0.2:
+                await self._look_twice()
+            if self._healing:
+                self.machine.disk.faults.clear()
+            await self.machine.start()
+
+    async def _look_twice(self) -> None:
+        await look_twice(self.machine.disk, self.network.host("twin"), self.config, Random(0), self.transcript.note)
+
+    async def _mishap(self, kind: str) -> None:
+        while True:
+            await asyncio.sleep(self.random.expovariate(1 / self.swarm.mishaps[kind]))
+            if self._healing:
+                return
+            match kind:
+                case "lose_power":
+                    self.machine.lose_power()
+                case "kill":
+                    self.machine.kill()
+                case "stop":
+                    await self.machine.stop()
+                case "cut_off":
+                    host = self.network.hosts[self.random.choice(list(self.network.hosts))]
+                    host.cut_off_until = self.clock.seconds + self.random.uniform(0, 6)
+                case "jump_clock":
+                    self.clock.jump(self.random.choice((-20_000, -500, 500, 30_000)))
+
+    async def _watch_node(self) -> None:
+        while True:
+            self.ledger.latest_ms = max(self.ledger.latest_ms, self.clock.wall_ms())
+            if self.machine.node is not None:
+                self._watch.look(self.machine.node)
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    # The end.
+
+    def _heal(self) -> None:
+        self.transcript.note("healing")
+        self._healing = True
+        self.network.heal()
+        self.machine.crash_steps = 0
+        self.machine.disk.faults.clear()
+        self.machine.disk.crash_at(-1)
+        self.scene.ending = True
+
+    async def _audit(self) -> None:
+        """Read everything, and see that everything can be written."""
+        line = Line(self.scene, "auditor")
+        for plan in self.swarm.topics:
+            await self.admin.look(plan)
+        for live in self.scene.topics.values():
+            await self.admin.check_setting(live)
+        for key in self.scene.keys():
+            await self._audit_partition(line, key)
+        line.hang_up()
+
+    async def _audit_partition(self, line: Line, key: Key) -> None:
+        while True:
+            expected = sorted(self.ledger.partition(key).known)
+            self.ledger.latest_ms = max(self.ledger.latest_ms, self.clock.wall_ms())
+            try:
+                found, start, end = await read_all(line, key)
+            except (ClientError, Damaged) as error:
+                self.transcript.note(f"audit: {error}")
+                await self.scene.pause(0.5)
+                continue
+            self.ledger.latest_ms = max(self.ledger.latest_ms, self.clock.wall_ms())
+            self.ledger.audited(key, found, start, end, expected=expected, quiet=True)
+            return
+
+    async def _end(self) -> None:
+        """Nobody is there any more: nothing may be left of them. Then one more start, and one more look."""
+        if self.machine.node is None:
+            await self.machine.start()
+        await asyncio.sleep(1)
+        self._check_nothing_left()
+        await self.machine.stop()
+        await self._look_twice()
+        await self.machine.start()
+        await asyncio.wait_for(self._audit(), SETTLED_S)
+        if self.swarm.rot:
+            await self._rot()
+        self.transcript.note(f"disk {self.machine.disk.digest()}")
+
+    def _check_nothing_left(self) -> None:
+        node = self.machine.node
+        assert node is not None
+        self._watch.look(node)
+        waiting = [name_of(key) for key, partition in partitions(node) if partition.waiters]
+        if waiting:
+            raise Violation("I26", f"fetches of clients that are gone wait for {waiting}")
+
+    async def _rot(self) -> None:
+        """I23: bits flip while the node is down; whatever is served afterwards is right."""
+        await self.machine.stop()
+        for flipped in flip_bits(
+            self.machine.disk, self.random, compacted=any(topic.compacts for topic in self.swarm.topics)
+        ):
+            self.transcript.note(f"flipped {flipped}")
+        try:
+            await self.machine.start()
+        except (Refused, LogDamaged, WrongDirectory) as error:
+            self.transcript.note(f"refused: {type(error).__name__}: {error}")
+            return
+        line = Line(self.scene, "auditor")
+        for key in self.scene.keys():
+            try:
+                found, _, _ = await read_all(line, key)
+                for record in found.values():
+                    self.ledger.read(key, record, life=self.ledger.lives)
+            except (Damaged, ClientError) as error:
+                self.transcript.note(f"told: {error}")
+            except Violation as violation:
+                if not isinstance(violation.__cause__, BadBatch):
+                    raise
+                self.transcript.note(f"noticed: {violation}")
+        line.hang_up()
+
+
+def _raise_first(tasks: list["asyncio.Future[Any]"]) -> None:
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
