@@ -29,6 +29,7 @@ from ottla.io.network import TcpNetwork
 from ottla.storage.log_directory import DirectoryInUse, WrongDirectory
 from ottla.wire.errors import Refused
 
+_BACKLOG = 1024
 _DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "data"}
 
 
@@ -61,7 +62,9 @@ def serve(wanted: Wanted) -> int:
 
 async def _run(config: Config) -> None:
     network = TcpNetwork(
-        backlog=config[SOCKET_LISTEN_BACKLOG_SIZE],
+        # Connections are accepted between requests. Of a crowd that comes at once, whoever finds no room to wait tries
+        # again only after a second: Kafka's default of 50 would be too few.
+        backlog=config[SOCKET_LISTEN_BACKLOG_SIZE] if config.is_set(SOCKET_LISTEN_BACKLOG_SIZE) else _BACKLOG,
         # Kafka's default of 100 KiB would only keep the system from fitting the buffers to the load.
         send_buffer_bytes=config[SOCKET_SEND_BUFFER_BYTES] if config.is_set(SOCKET_SEND_BUFFER_BYTES) else -1,
         receive_buffer_bytes=config[SOCKET_RECEIVE_BUFFER_BYTES] if config.is_set(SOCKET_RECEIVE_BUFFER_BYTES) else -1,
