@@ -55,8 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._open: deque[_Open] = deque()
         self._ready: list[Part] = []
-        """Answers whose turn has come. Those to requests that arrived together leave together, some at a time."""
-        self._taking = False
+        """Answers whose turn has come; they leave together, some at a time."""
         self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
         self._paused = False
         self._closed = False
@@ -115,7 +114,6 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, data: memoryview) -> None:
         """Handle the whole frames in `data`; keep the rest."""
         position, end = 0, len(data)
-        self._taking = True
         while end - position >= _SIZE.size and not self._closed and not self._paused:
             (size,) = _SIZE.unpack_from(data, position)
             if not 0 <= size <= self.node.request_bytes_max:
@@ -126,11 +124,9 @@ class Connection(asyncio.BufferedProtocol):
                 break
             position = start + size
             self._receive(data[start:position])
-        self._taking = False
         if position:
             self.half_frame_since_ms = None  # What is left is another frame.
         self._keep(data[position:])
-        self._send_ready()
 
     def _keep(self, rest: memoryview) -> None:
         self._filled = len(rest)
@@ -193,19 +189,17 @@ class Connection(asyncio.BufferedProtocol):
             self._pass_on(first)
 
     def _pass_on(self, answered: Answer) -> None:
-        """Send an answer whose turn has come, or let it wait for those to the requests that came along."""
+        """Send an answer whose turn has come; a small one soon, together with others."""
         if answered.fault is not None:
             self.refuse(answered.fault)
             return
-        if answered.is_failure:
-            self._send_ready()
-            self.close()
-            return
+        if not self._ready:
+            self.node.outbox.add(self)
         self._ready += answered.parts
-        if not self._taking or len(answered.parts) > 1 or len(self._ready) >= _ANSWERS_TOGETHER:
-            self._send_ready()
+        if len(answered.parts) > 1 or len(self._ready) >= _ANSWERS_TOGETHER:
+            self.send_ready()
 
-    def _send_ready(self) -> None:
+    def send_ready(self) -> None:
         if self._ready and not self._closed:
             ready, self._ready = self._ready, []
             self._outlet.send(ready)
@@ -229,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         if not self._closed:
-            self._send_ready()
+            self.send_ready()
             warn("connection.refused", peer=self.peer, listener=self.listener, reason=reason)
             self.close()
 
@@ -245,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether an answer is still to come or to be taken."""
-        return bool(self._open) or self._outlet.queued_bytes > 0
+        return bool(self._open or self._ready) or self._outlet.queued_bytes > 0
 
     def close(self) -> None:
         self._closed = True

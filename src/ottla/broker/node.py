@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
+from ottla.broker.outbox import Outbox
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
 from ottla.broker.quorum import MetadataQuorum
@@ -98,6 +99,7 @@ class Node:
         )
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.outbox = Outbox()
         self.metadata: MetadataQuorum
         self.listeners: dict[str, Listener] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}

@@ -1,0 +1,28 @@
+"""Answers leave when all that has arrived was looked at.
+
+Whoever waits for an answer sleeps, and waking it costs more than sending. When many connections have answers at the
+same time, the first wakes the client and the others find it awake: so they go together, at the end of the loop's round.
+"""
+
+import asyncio
+from typing import Protocol
+
+
+class Sender(Protocol):
+    def send_ready(self) -> None: ...
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self._waiting: list[Sender] = []
+
+    def add(self, sender: Sender) -> None:
+        """Let it send at the end of this round; once is enough."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._waiting.append(sender)
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for sender in waiting:
+            sender.send_ready()
