@@ -1,0 +1,159 @@
+"""A node on a disk in memory: what it makes readable and when, and what it does with directories that fail."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from ottla.broker.node import Node
+from ottla.broker.partition import Partition
+from ottla.config import Config
+from ottla.core.metadata import topics
+from ottla.core.metadata.topics import Surroundings
+from ottla.kernel import Record, build_batch
+from ottla.sim.clock import SimClock
+from ottla.sim.disk import SimDisk
+from ottla.sim.faults import EIO, Fault
+from ottla.sim.loop import run
+from ottla.sim.network import SimNetwork, Weather
+from ottla.storage.upkeep import flush_in_thread
+from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.errors import Error, Refused
+
+SYNCED = {"flush.messages": "1"}
+
+
+class Place:
+    """A disk, and nodes that come and go on it."""
+
+    def __init__(self, clock: SimClock) -> None:
+        self.random = Random(0)
+        self.disk = SimDisk(clock, self.random)
+        self.clock = clock
+        self.node: Node
+
+    async def start(self) -> Node:
+        host = SimNetwork(self.random, Weather()).host("node")
+        config = Config.of(
+            broker={
+                "node.id": "1",
+                "listeners": "PLAINTEXT://node:9092",
+                "log.dirs": "/data/a,/data/b",
+                "metadata.log.dir": "/data/b",
+            }
+        )
+        new_id = lambda: self.random.randbytes(16)  # noqa: E731
+        self.node = Node(config, disk=self.disk, clock=self.clock, random=self.random, network=host, new_id=new_id)
+        await self.node.start()
+        return self.node
+
+    async def create(self, name: str, settings: dict[str, str]) -> Partition:
+        node = self.node
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+        around = Surroundings(node.config, node.random, node.new_id)
+        request = CreateTopicsRequest(topics=[topic])
+        await node.metadata.propose(lambda image: topics.create_topics(image, request, around))
+        return node.partition(name, 0)
+
+    async def restart(self) -> Node:
+        await self.node.stop()
+        self.disk = self.disk.after_kill()
+        return await self.start()
+
+
+def simulated(scenario: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
+    clock = SimClock()
+
+    async def main(_: object) -> None:
+        place = Place(clock)
+        await place.start()
+        await scenario(place)
+
+    run(main, 0, clock)
+
+
+def batch() -> memoryview:
+    return memoryview(bytearray(build_batch([Record(0, 2_000_000_000_000, None, b"value")])))
+
+
+def test_what_a_client_sent_becomes_readable_although_it_is_gone() -> None:
+    """The sync was part of its request once, and ended with its connection."""
+
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", SYNCED)
+        partition.append(batch(), acks=-1)
+        waiting = partition.synced(1)
+        waiting.cancel()
+        await asyncio.sleep(1)
+        assert partition.high_watermark == 1
+
+    simulated(scenario)
+
+
+def test_what_somebody_else_synced_becomes_readable() -> None:
+    """The flush of `flush.ms` leaves nothing for the partition's own, which has to move the watermark all the same."""
+
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", SYNCED)
+        partition.append(batch(), acks=0)
+        await flush_in_thread(partition.log)
+        await asyncio.sleep(1)
+        assert partition.high_watermark == 1
+
+    simulated(scenario)
+
+
+def test_nothing_is_readable_before_it_is_synced() -> None:
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", SYNCED)
+        partition.append(batch(), acks=0)
+        assert partition.high_watermark == 0
+        assert await partition.synced(1) is None
+        assert partition.high_watermark == partition.log.log.recovery_point == 1
+
+    simulated(scenario)
+
+
+def test_disk_that_cannot_sync_is_told_to_who_waits() -> None:
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", SYNCED)
+        partition.append(batch(), acks=-1)
+        place.disk.faults.append(Fault(EIO, operations=("sync",), rate=1.0))
+        refusal = await partition.synced(1)
+        assert refusal is not None
+        assert refusal.error is Error.KAFKA_STORAGE_ERROR
+        assert partition.high_watermark == 0
+
+    simulated(scenario)
+
+
+def test_log_in_a_directory_that_is_offline_is_not_made_anew_elsewhere() -> None:
+    """Otherwise the topic came back empty, and its records were hidden for ever (KAFKA-3410)."""
+
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", {})
+        partition.append(batch(), acks=-1)
+        assert partition.log.directory.path == "/data/a"
+        place.disk.faults.append(Fault(EIO, operations=("lock",), suffix="/data/a/.lock", nth=1))
+        node = await place.restart()
+        with pytest.raises(Refused) as refused:
+            node.partition("t", 0)
+        assert refused.value.error is Error.KAFKA_STORAGE_ERROR
+        node = await place.restart()
+        assert node.partition("t", 0).high_watermark == 1
+
+    simulated(scenario)
+
+
+def test_node_does_not_start_without_its_metadata() -> None:
+    """An empty metadata log in another directory would make every topic unknown."""
+
+    async def scenario(place: Place) -> None:
+        place.disk.faults.append(Fault(EIO, operations=("lock",), suffix="/data/b/.lock", nth=1))
+        with pytest.raises(Refused, match=r"the metadata is in /data/b"):
+            await place.restart()
+
+    simulated(scenario)
