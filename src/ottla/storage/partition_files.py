@@ -40,10 +40,11 @@ class PartitionFiles:
         self._sweep_at = 2 * _SETTLED_OPEN_MAX
         """How many segments may be open before those that can be let go are looked for."""
         self._retired: list[_Retired] = []
-        self._unsynced_files: list[str] = []
         names = list(listing)
+        # Also what a process that died has made may have no durable name yet, and no durable contents. Recovery makes
+        # anew whatever may be torn, except the one file that says whose log this is.
+        self._unsynced_files = [f"{path}/{name}" for name in names if name == files.PARTITION_METADATA]
         self._unsynced_names = bool(names)
-        """Also what a process that died has made may have no durable name yet."""
         self._unsynced_parent = False
         self._unwritten_epochs: list[EpochStart] | None = None
         self.closed = False

@@ -239,3 +239,15 @@ def test_after_a_kill_a_new_segment_is_not_found_without_the_one_before_it():
     place.append(3)
     for found in after_power_losses(place):
         assert found.log.log.log_start_offset == 0
+
+
+def test_a_flush_makes_durable_whose_log_a_killed_process_had_begun():
+    """The topic's id was written, not synced; after a recovery point nobody would forgive its loss."""
+    place = in_memory()
+    place.log.set_topic_id(bytes(range(16)))
+    place.append(3)
+    place.reopen(clean=False)
+    place.log.flush()
+    place.checkpoint()
+    for found in after_power_losses(place):
+        assert found.log.topic_id == bytes(range(16))
