@@ -21,6 +21,7 @@ class ProducerIds:
             # One asks for all who wait, and goes on when the one whose request began it is gone.
             if self._refill is None or self._refill.done():
                 self._refill = asyncio.create_task(self._take_block())
+                self._refill.add_done_callback(_seen)
             await asyncio.shield(self._refill)
         self._used += 1
         return self._block.first + self._used - 1
@@ -31,3 +32,9 @@ class ProducerIds:
         epoch = broker.epoch if broker is not None else -1
         self._block = await self._quorum.propose(lambda image: allocate(image, node_id, epoch))
         self._used = 0
+
+
+def _seen(task: "asyncio.Task[None]") -> None:
+    """Those who asked may be gone by now: then nobody else looks at what went wrong."""
+    if not task.cancelled():
+        task.exception()
