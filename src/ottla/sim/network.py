@@ -13,7 +13,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any, cast
 
@@ -384,7 +384,7 @@ class SimNetwork:
         return self._ports
 
     def heal(self) -> None:
-        """From now on nothing breaks; what is under way arrives."""
-        self.weather = replace(self.weather, stall=0.0, reset=0.0, silent=0.0)
+        """From now on nothing breaks and nothing is slow; what is under way arrives."""
+        self.weather = Weather(split=self.weather.split)
         for host in self.hosts.values():
             host.cut_off_until = 0.0

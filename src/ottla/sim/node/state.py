@@ -101,7 +101,7 @@ class Watch:
         if watermark < self._watermarks.get(key, 0):
             raise Violation("I14", f"{name_of(key)}: the watermark was {self._watermarks[key]} and is {watermark}")
         self._watermarks[key] = watermark
-        if log.config[FLUSH_MESSAGES] == 1 and watermark > log.recovery_point:
+        if log.config[FLUSH_MESSAGES] == 1 and watermark > max(log.recovery_point, log.log_start_offset):
             raise Violation("I18", f"{name_of(key)}: readable up to {watermark}, synced up to {log.recovery_point}")
 
 
