@@ -193,6 +193,10 @@ class Connection(asyncio.BufferedProtocol):
         if answered.fault is not None:
             self.refuse(answered.fault)
             return
+        if answered.is_failure:
+            self.send_ready()
+            self.close()
+            return
         if not self._ready:
             self.node.outbox.add(self)
         self._ready += answered.parts
