@@ -3,11 +3,9 @@
 import os
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 from nodes.ottla_node import OttlaNode, running_node
-from nodes.shared_kafka import shared_kafka
 from nodes.topics import Server, Topics
 
 
@@ -15,12 +13,6 @@ from nodes.topics import Server, Topics
 def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     with running_node(tmp_path_factory.mktemp("ottla")) as node:
         yield node
-
-
-@pytest.fixture(scope="session")
-def kafka(kafka_jars: Path, shared_directory: Path) -> Iterator[Server]:
-    with shared_kafka(kafka_jars, shared_directory / "shared-kafka") as broker:
-        yield broker
 
 
 @pytest.fixture(params=["ottla", "kafka"])
