@@ -17,6 +17,7 @@ from ottla.io.ports import Buffer
 
 T = TypeVar("T")
 
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux: what is not in the page cache is not waited for.
 BUFFERS_PER_CALL = 1024  # IOV_MAX of Linux, macOS and the BSDs: more in one pwritev is EINVAL.
 
 
@@ -60,6 +61,19 @@ class LocalFile:
             return b"".join(parts)
         except OSError as error:
             raise _naming(error, self._path) from None
+
+    def is_warm(self, position: int, length: int) -> bool:
+        if not _NO_WAIT:
+            return True
+        probe = [bytearray(1)]
+        try:
+            for at in (position, position + length - 1):
+                os.preadv(self._descriptor, probe, at, _NO_WAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # The file system cannot tell, or the file is closed: reading will.
+        return True
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         total = sum(map(_byte_length, buffers))

@@ -34,6 +34,9 @@ class File(Protocol):
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
 
+    def is_warm(self, position: int, length: int) -> bool:
+        """Whether reading there hardly has to wait for the disk, as far as its first and last byte tell."""
+
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write all the buffers one after another and return how many bytes that was."""
 

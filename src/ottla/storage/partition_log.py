@@ -10,6 +10,7 @@ Rule 2: an I/O error takes the whole directory offline, because a batch may be t
 
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
@@ -44,6 +45,7 @@ from ottla.wire.errors import Error, Refused
 from ottla.wire.uuids import uuid_to_text
 
 T = TypeVar("T")
+_READ_AHEAD = 1 << 18
 
 
 class Appended(NamedTuple):
@@ -69,6 +71,17 @@ class Slice:
 
     def read(self) -> bytes:
         return self.file.read(self.position, self.length) if self.file is not None else b""
+
+    def is_warm(self) -> bool:
+        return self.file is None or self.file.is_warm(self.position, self.length)
+
+    def read_ahead(self) -> None:
+        """Have the system keep the bytes in memory. For a thread; an error shows when they are sent."""
+        end = self.position + self.length
+        with suppress(OSError):
+            for position in range(self.position, end, _READ_AHEAD):
+                if self.file is not None:
+                    self.file.read(position, min(_READ_AHEAD, end - position))
 
 
 class Flush(NamedTuple):

@@ -173,3 +173,24 @@ def test_blocking_work_leaves_the_loop_free(disk: LocalDisk) -> None:
 
     assert asyncio.run(scenario()).startswith("ottla-disk")
     disk.close()
+
+
+def test_what_is_only_on_disk_is_cold(disk: LocalDisk, tmp_path: Path) -> None:
+    """A fetch of it is read ahead in a thread; one of warm bytes is not delayed."""
+    file = disk.open(str(tmp_path / "f"), create=True)
+    size = 1 << 22
+    file.write(0, [bytes(size)])
+    assert file.is_warm(0, size)
+    file.sync()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.is_warm(0, size):
+        pytest.skip("this file system keeps its pages, or cannot tell")
+    file.read(0, size)
+    assert file.is_warm(0, size)
+
+
+def test_a_file_that_cannot_be_asked_counts_as_warm(disk: LocalDisk, tmp_path: Path) -> None:
+    """Reading it tells what is wrong with it."""
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.close()
+    assert file.is_warm(0, 1)

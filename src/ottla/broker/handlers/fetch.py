@@ -1,13 +1,15 @@
 """Fetch: read batches of the partitions led here, or wait until there are some."""
 
+from asyncio import gather
 from collections.abc import Awaitable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
 from ottla.config import FETCH_MAX_BYTES
 from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey
+from ottla.storage.partition_log import Slice
 from ottla.wire.api.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -18,8 +20,13 @@ from ottla.wire.api.fetch import (
 )
 from ottla.wire.errors import Error, Refused
 
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+
 _TOPIC_IDS_SINCE = 13
 _READ_COMMITTED = 1
+_WARM_MAX = 1 << 16
+"""Whoever asks for so little most likely reads what has just been written."""
 _SESSION_IDS = 2**31 - 1
 
 
@@ -27,6 +34,9 @@ class _Read(NamedTuple):
     partitions: list[tuple[FetchKey, PartitionData]]
     size: int
     refused: bool
+
+    def slices(self) -> list[Slice]:
+        return [found for _, data in self.partitions if isinstance(found := cast(object, data.records), Slice)]
 
 
 def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchResponse]:
@@ -39,8 +49,16 @@ def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchR
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
     read = _read(request, call, asked)
     if read.size >= request.min_bytes or read.refused or request.max_wait_ms <= 0 or not asked.wanted:
-        return _response(asked, read)
+        response = _response(asked, read)
+        cold = [found for found in read.slices() if found.length > _WARM_MAX and not found.is_warm()]
+        return _after_reading_ahead(node, cold, response) if cold else response
     return _wait(request, call, asked, read)
+
+
+async def _after_reading_ahead(node: "Node", cold: list[Slice], response: FetchResponse) -> FetchResponse:
+    """Bring what is only on disk to memory in a thread: sending it would hold up everybody else until it is there."""
+    await gather(*(node.store.disk.in_thread(found.read_ahead) for found in cold))
+    return response
 
 
 async def _wait(request: FetchRequest, call: Call, asked: Asked, read: _Read) -> FetchResponse:
