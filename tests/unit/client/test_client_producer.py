@@ -142,6 +142,18 @@ def test_refused_batch_leaves_no_hole_in_the_sequence() -> None:
     simulated(work)
 
 
+def test_error_of_the_disk_leaves_open_whether_the_records_are_there() -> None:
+    """They may have been written before the sync failed, and be found when the log is opened again."""
+
+    async def work(client: Client, broker: FakeBroker) -> None:
+        async with Producer(client, delivery_timeout_ms=1_000) as producer:
+            broker.answer_once(ApiKey.PRODUCE, *[produce_error(Error.KAFKA_STORAGE_ERROR)] * 20)
+            with pytest.raises(DeliveryUnknown, match="KAFKA_STORAGE_ERROR"):
+                await producer.send("t", b"0")
+
+    simulated(work)
+
+
 def test_outcome_nobody_knows_is_told_as_that_and_the_next_batch_has_a_new_identity() -> None:
     """I10: a time-out is no failure. A sequence after it could be a gap or a repetition."""
 

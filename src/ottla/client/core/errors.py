@@ -9,7 +9,14 @@ from ottla.client.core.addresses import Address
 from ottla.client.core.names import TopicPartition
 from ottla.wire.errors import Error
 
-UNKNOWN_OUTCOME = frozenset({Error.REQUEST_TIMED_OUT, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Error.NETWORK_EXCEPTION})
+UNKNOWN_OUTCOME = frozenset(
+    {
+        Error.REQUEST_TIMED_OUT,
+        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Error.NETWORK_EXCEPTION,
+        Error.KAFKA_STORAGE_ERROR,  # Written, but not synced: what the disk kept is seen when it is opened again.
+    }
+)
 
 ADVICE = {
     Error.TOPIC_ALREADY_EXISTS: "Choose another name, or alter the topic that exists.",
