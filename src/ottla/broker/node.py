@@ -247,8 +247,11 @@ class Node:
             if (log := self.store.logs.get((topic.name, index))) is not None
             and (directory := _directory_id(log.directory)) != directory_of(state, self.node_id)
         ]
-        if placed:
-            await self.metadata.propose(lambda image: assign_directories(image, self.node_id, placed))
+        try:
+            if placed:
+                await self.metadata.propose(lambda image: assign_directories(image, self.node_id, placed))
+        except Refused as refusal:
+            warn("directories.not_told", logs=len(placed), reason=refusal.text)
 
     def _configure(self) -> None:
         self.config, problems = config_of_broker(self.file, self.metadata.image, self.node_id)
