@@ -129,6 +129,20 @@ def test_fetch_outside_the_log_is_refused(server: Server, topics: Topics) -> Non
         assert fetch_error(wire, topic, 1, epoch=7) == Error.UNKNOWN_LEADER_EPOCH
 
 
+def test_waiting_reader_is_woken_by_a_record(server: Server, topics: Topics) -> None:
+    """Long before its time is up, which is longer than this test waits for anything."""
+    topic = topics.create(server)
+    timed(server, topic, 0)
+    asked = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=600_000, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic=topic, partitions=[asked])]
+    )
+    with Wire(server.bootstrap) as reader:
+        reader.send(request, 12)
+        timed(server, topic, 1)
+        assert len(reader.receive(request, 12).responses[0].partitions[0].records) > 0
+
+
 def fetch_error(wire: Wire, topic: str, offset: int, epoch: int = -1) -> int:
     asked = FetchPartition(partition=0, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=1000)
     request = FetchRequest(

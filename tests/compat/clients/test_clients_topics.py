@@ -128,8 +128,8 @@ def test_settings_of_a_topic_are_described_and_changed(server: Server, topics: T
     client = admin(server)
     before = described(client, ResourceType.TOPIC, topic)
     assert before["retention.ms"].value == "1000000"
-    assert before["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    assert before["max.message.bytes"].source == ConfigSource.DEFAULT_CONFIG.value
+    assert ConfigSource(before["retention.ms"].source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert ConfigSource(before["max.message.bytes"].source) is ConfigSource.DEFAULT_CONFIG
     assert set(before["retention.ms"].synonyms) >= {"retention.ms"}
     alter(client, topic, ("cleanup.policy", "compact", AlterConfigOpType.APPEND))
     alter(client, topic, ("retention.ms", None, AlterConfigOpType.DELETE))

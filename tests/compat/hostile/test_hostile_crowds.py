@@ -1,6 +1,7 @@
 """Clients that take too much: connections, answers they do not read, requests faster than the disk."""
 
 import socket
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from struct import pack
@@ -12,6 +13,7 @@ from nodes.wire import PRODUCE_VERSION, Wire, batch_of, produce_request
 from peers.client import Client
 
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.api.init_producer_id import InitProducerIdRequest
 from ottla.wire.api.metadata import MetadataRequest
 from ottla.wire.frame import encode_request
 
@@ -128,6 +130,20 @@ def test_client_that_sends_faster_than_the_disk(node: OttlaNode) -> None:
             wire.receive(request, PRODUCE_VERSION).responses[0].partition_responses[0].base_offset for _ in range(count)
         ]
     assert offsets == list(range(count))
+
+
+@pytest.mark.usefixtures("honest")
+def test_thousands_of_requests_without_waiting_are_answered_in_their_order(node: OttlaNode) -> None:
+    """Some are answered at once, some only when the disk has them: more than may be open at a time."""
+    slow = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    requests = [NOTHING if number % 3 else slow for number in range(3000)]
+    frames = [b"".join(encode_request(one, 1, number, "c")) for number, one in enumerate(requests)]
+    with Wire(node.bootstrap) as wire:
+        sender = threading.Thread(target=wire.socket.sendall, args=[b"".join(frames)])
+        sender.start()
+        answers = [int.from_bytes(wire.receive_frame()[:4], "big") for _ in requests]
+        sender.join()
+    assert answers == list(range(len(requests)))
 
 
 def test_half_a_frame_and_then_silence(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from peers.client import Client
 class Server(Protocol):
     """What a client needs to know of either."""
 
-    bootstrap: str
+    @property
+    def bootstrap(self) -> str: ...
 
 
 class Topics:

@@ -14,7 +14,7 @@ LARGE = 100_000_000
 
 class AioKafka:
     name = "aiokafka"
-    codecs = CODECS
+    codecs: tuple[str, ...] = CODECS
 
     def produce(
         self,

@@ -1,6 +1,7 @@
 """confluent-kafka, that is librdkafka."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -11,7 +12,7 @@ LARGE = 100_000_000
 
 class Confluent:
     name = "confluent-kafka"
-    codecs = CODECS
+    codecs: tuple[str, ...] = CODECS
 
     def produce(
         self,
@@ -104,5 +105,5 @@ def _got(message: Message) -> Got:
         LOG_APPEND_TIME if kind == TIMESTAMP_LOG_APPEND_TIME else CREATE_TIME,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(cast(list[tuple[str, bytes | None]], message.headers() or [])),
     )

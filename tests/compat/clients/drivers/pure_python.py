@@ -13,7 +13,7 @@ LARGE = 100_000_000
 
 class KafkaPython:
     name = "kafka-python"
-    codecs = tuple(codec for codec in CODECS if codec != "snappy" or has_snappy())
+    codecs: tuple[str, ...] = tuple(codec for codec in CODECS if codec != "snappy" or has_snappy())
 
     def produce(
         self,
