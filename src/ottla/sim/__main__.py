@@ -1,12 +1,19 @@
-"""`python -m ottla.sim`: play seeds, replay one, or crash one script at every point."""
+"""`python -m ottla.sim`: play seeds, replay one, or crash one script at every point.
+
+There are two worlds: `log`, one log on a faulty disk, and `node`, a whole node with its clients on a faulty network.
+"""
 
 import argparse
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from ottla.sim.crash_points import CrashPoint, Report, run_crash_points
+from ottla.sim.node import run as node
 from ottla.sim.run import Outcome, run_seed
+
+WORLDS: dict[str, Callable[[int], Outcome]] = {"log": run_seed, "node": node.run_seed}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -14,12 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.crash_points:
         return _crash_points(options.seed or 0)
     if options.seeds is not None:
-        return _range(options.seeds)
-    return _replay(options.seed or 0, trace=options.trace)
+        return _range(options.world, options.seeds)
+    return _replay(options.world, options.seed or 0, trace=options.trace)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
+    parser.add_argument("world", nargs="?", choices=list(WORLDS), default="log", help="what is played; log by default")
     parser.add_argument("--seed", type=int, metavar="N", help="replay one seed and print the hash of its trace")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every line of the trace")
     parser.add_argument("--seeds", type=_seeds, metavar="A:B", help="play the seeds from A up to, not including, B")
@@ -37,8 +45,8 @@ def _seeds(text: str) -> range:
         raise argparse.ArgumentTypeError(f"{text}: two numbers with a colon between them, such as 0:200") from None
 
 
-def _replay(seed: int, *, trace: bool) -> int:
-    outcome = run_seed(seed)
+def _replay(world: str, seed: int, *, trace: bool) -> int:
+    outcome = WORLDS[world](seed)
     if trace:
         print("\n".join(outcome.lines))
     if outcome.failure is not None:
@@ -47,16 +55,16 @@ def _replay(seed: int, *, trace: bool) -> int:
     return 1 if outcome.failure else 0
 
 
-def _range(seeds: range) -> int:
+def _range(world: str, seeds: range) -> int:
     started = time.monotonic()
     failed: list[Outcome] = []
     losses = 0
     for seed in seeds:
-        outcome = run_seed(seed)
+        outcome = WORLDS[world](seed)
         losses += outcome.losses
         if outcome.failure:
             failed.append(outcome)
-            print(f"\r{outcome.summary()}\n  replay: {replay_command(seed)}", flush=True)
+            print(f"\r{outcome.summary()}\n  replay: {replay_command(seed, world)}", flush=True)
         _progress(f"seed {seed} of {seeds.start}:{seeds.stop}, {len(failed)} failed")
     seconds = time.monotonic() - started
     speed = f"{len(seeds) / max(seconds, 0.001):.0f} seeds/s"
@@ -64,8 +72,8 @@ def _range(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def replay_command(seed: int) -> str:
-    return f"python -m ottla.sim --seed {seed} --trace"
+def replay_command(seed: int, world: str = "log") -> str:
+    return f"python -m ottla.sim {'' if world == 'log' else world + ' '}--seed {seed} --trace"
 
 
 def _crash_points(seed: int) -> int:

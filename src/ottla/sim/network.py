@@ -57,7 +57,7 @@ class SimTransport(asyncio.Transport):
         self._next_arrival = 0.0
         """Nothing sent from here arrives before that."""
         self._arrived = bytearray()
-        self._ended: Exception | None | bool = False
+        self._ended: Exception | bool | None = False
         """What ends the stream after the bytes that have arrived; False while nothing does."""
         self._reading = True
         self._writing_paused = False
@@ -187,7 +187,11 @@ class SimTransport(asyncio.Transport):
             self._protocol.pause_writing()
         elif self._writing_paused and len(self._unsent) <= low:
             self._writing_paused = False
-            self._soon(lambda: self._gone or self._protocol.resume_writing())
+            self._soon(self._resume_writer)
+
+    def _resume_writer(self) -> None:
+        if not self._gone:
+            self._protocol.resume_writing()
 
     # Receiving.
 

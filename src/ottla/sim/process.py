@@ -1,8 +1,8 @@
 """A process in a simulated machine: the tasks that belong to it, so that it can be killed.
 
 Rule 1: a task belongs to the process in whose context it was made; so do the tasks that it makes.
-Rule 2: a killed process gets no further: its tasks are cancelled, its disk and its network are gone before that, so that
-        no code that cleans up can do anything.
+Rule 2: a killed process gets no further. Its disk and its network are gone before its tasks are cancelled, so that code
+        that cleans up can do nothing.
 """
 
 import asyncio
@@ -34,11 +34,9 @@ class Process:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
 
-def make_task(
-    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None
-) -> "asyncio.Task[T]":
+def make_task(loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
     """A task factory: `loop.set_task_factory(make_task)`."""
-    task = asyncio.Task(work, loop=loop, context=context)
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
     process = _CURRENT.get() if context is None else context.get(_CURRENT)
     if process is not None:
         process.adopt(task)

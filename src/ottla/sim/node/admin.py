@@ -76,9 +76,11 @@ class Admin:
             name=plan.name, num_partitions=plan.partitions, replication_factor=1, assignments=[], configs=configs
         )
         self._unanswered_creations += 1
+        stops = self._scene.stops()
         [made] = (await self._line.call(CreateTopicsRequest(topics=[topic]))).topics
         error = Error(made.error_code)
-        if error in _TROUBLE:
+        leaving = error is Error.INVALID_REPLICATION_FACTOR and stops % 2 + self._scene.stops() - stops > 0
+        if error in _TROUBLE or leaving:
             await self._scene.pause(1)
             return
         self._unanswered_creations -= 1

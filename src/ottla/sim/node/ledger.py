@@ -2,8 +2,8 @@
 
 Rule 1: every record has an id of its own, in a header, and is entered before it is sent. What is found without an entry
         was invented; what was found once stays where it was found.
-Rule 2: an acknowledgement and a read are the same promise: this record stands at this offset. Where the topic asks for a
-        sync it outlives a power loss, elsewhere only the death of the process.
+Rule 2: an acknowledgement and a read are the same promise: this record stands at this offset. Where the topic asks for
+        syncs it outlives a power loss, elsewhere only the death of the process.
 Rule 3: no answer means that anything may have happened. Only a refusal of every attempt says that nothing did.
 Rule 4: whoever is unsure keeps silent: an answer from before a power loss counts only where syncs were asked for.
 """

@@ -55,6 +55,8 @@ class Machine:
         """Set when the node is gone and nobody has started it again."""
         self.losses = 0
         self.starts = 0
+        self.stops = 0
+        """Counts when a clean stop begins and when it ends: odd while one is under way."""
         self.epoch = 0
         self._process = Process()
         self._lossy = False
@@ -115,13 +117,14 @@ class Machine:
         if node is None:
             return
         self.transcript.note("the node is stopped")
-        before = None if self.disk.struck else recovered(node)
+        self.stops += 1
         stopping = self._process.spawn(node.stop())
         await asyncio.wait([stopping])
+        self.stops += 1
         if self._latest is node:
             if (error := stopping.exception()) is not None and not self.disk.struck:
                 raise Violation("I22", f"the node did not stop: {type(error).__name__}: {error}") from error
-            self._left = before
+            self._left = None if self.disk.struck else recovered(node)
             self._die(answers=True)
             self._lossy = self._lossy or bool(self.disk.struck)
             self._replace(self.disk.after_kill())
@@ -157,6 +160,7 @@ class Machine:
         self._latest = node
         await asyncio.wait([starting])
         if self._latest is not node:
+            _ = starting.cancelled() or starting.exception()  # Killed meanwhile: whatever it says.
             return False
         error = starting.exception()
         if error is None:

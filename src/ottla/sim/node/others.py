@@ -45,7 +45,7 @@ class LibraryProducer:
 
     def _send(self, producer: Producer) -> None:
         scene = self._scene
-        keys = scene.keys(fleeting=False)
+        keys = scene.all_keys(fleeting=False)
         if not keys:
             return
         where = scene.random.choice(keys)
@@ -181,7 +181,7 @@ class Nuisance:
                     topic_id=topic_id,
                     partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)],
                 )
-                for topic_id, index in self._scene.keys()
+                for topic_id, index in self._scene.all_keys()
             ],
         )
         for number in range(self._scene.random.choice((10, 150))):

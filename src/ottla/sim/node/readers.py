@@ -1,4 +1,4 @@
-"""Clients that read: long polls with and without sessions, by name and by id, committed or not; and the whole of a log."""
+"""Clients that read: long polls with and without sessions, by name and by id, committed or not; and whole logs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +58,7 @@ class Reader:
         self._line.hang_up()
 
     def _follow_topics(self) -> None:
-        keys = self._scene.keys(fleeting=not self._by_name)
+        keys = self._scene.all_keys(fleeting=not self._by_name)
         for key in keys:
             self._positions.setdefault(key, 0)
         for key in [key for key in self._positions if key not in keys]:

@@ -40,9 +40,7 @@ def run_seed(seed: int) -> Outcome:
     def escaped(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception that no code caught: of the node, of a client, or of a checker in one of their callbacks."""
         error = context.get("exception")
-        if isinstance(error, Exception):
-            transcript.unforeseen.append(error)
-        elif error is not None and not isinstance(error, PowerLoss | asyncio.CancelledError):
+        if error is not None and not isinstance(error, PowerLoss | asyncio.CancelledError):
             transcript.unforeseen.append(error)
 
     async def main(loop: SimLoop) -> None:

@@ -43,13 +43,15 @@ class Scene:
         """Clients end what they began and begin nothing new."""
         self.is_calm = False
         """Nothing goes wrong in this run: whatever takes long takes too long."""
+        self.stops: Callable[[], int] = lambda: 0
+        """See `Machine.stops`: a node that leaves takes no new topics."""
         self._ids = 0
 
     @property
     def now(self) -> float:
         return self.clock.seconds
 
-    def keys(self, *, fleeting: bool = True) -> list[Key]:
+    def all_keys(self, *, fleeting: bool = True) -> list[Key]:
         return [
             (topic.topic_id, index)
             for topic in self.topics.values()

@@ -11,7 +11,13 @@ from ottla.sim.node.ledger import Key, Sent, name_of, told
 from ottla.sim.node.scene import Line, Scene, record_of
 from ottla.sim.records import CODECS, encode
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
-from ottla.wire.api.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
+from ottla.wire.api.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from ottla.wire.errors import Error
 
 ALL = -1
@@ -88,7 +94,7 @@ class Idempotent:
         if self._identity is None:
             self._identity = await self._new_identity()
             self._sequences.clear()
-        keys = self._scene.keys()
+        keys = self._scene.all_keys()
         while keys and len(self._pending) < self._depth and not self._scene.ending:
             self._pending.append(self._make(self._scene.random.choice(keys)))
         requests = _requests(self._pending)
@@ -104,14 +110,13 @@ class Idempotent:
         if self._scene.random.random() < 0.03:
             await asyncio.sleep(0)
             self._line.hang_up()  # A client that dies; what it sent may arrive all the same.
-        results = await asyncio.gather(*calls, return_exceptions=True)
+        results: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
         for batches, result in zip(requests, results, strict=True):
-            if isinstance(result, ClientError):
-                continue
-            if isinstance(result, BaseException):
+            if isinstance(result, ProduceResponse):
+                for batch, answer in zip(batches, answers_of(result), strict=True):
+                    self._answered(batch, answer, life)
+            elif not isinstance(result, ClientError):
                 raise result
-            for batch, answer in zip(batches, answers_of(result), strict=True):
-                self._answered(batch, answer, life)
         if self._identity is None:
             self._pending.clear()  # Whether they are there nobody knows.
         elif self._scene.random.random() < 0.1:
@@ -185,7 +190,7 @@ class Plain:
     async def run(self) -> None:
         scene = self._scene
         while not scene.ending:
-            keys = scene.keys(fleeting=not self._by_name)
+            keys = scene.all_keys(fleeting=not self._by_name)
             try:
                 if keys:
                     await self._send(scene.random.choice(keys), scene.random.choice((0, 1, ALL)))
@@ -233,7 +238,7 @@ class Bad:
     async def run(self) -> None:
         scene = self._scene
         while not scene.ending:
-            keys = scene.keys()
+            keys = scene.all_keys()
             try:
                 if keys:
                     await self._send(scene.random.choice(keys))

@@ -87,6 +87,7 @@ def _broker(random: Random) -> dict[str, str]:
         "node.id": "1",
         "listeners": "PLAINTEXT://node:9092",
         "log.dirs": random.choice(("/data/a", "/data/a", "/data/a,/data/b")),
+        "log.initial.task.delay.ms": "500",
         "log.retention.check.interval.ms": "3000",
         "log.cleaner.backoff.ms": random.choice(("1000", "4000")),
         "log.flush.offset.checkpoint.interval.ms": random.choice(("2000", "60000")),

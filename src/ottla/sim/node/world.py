@@ -1,11 +1,11 @@
-"""A seeded life of a node: clients write, read and administer; the network, the disk and the power fail; all is checked.
+"""A seeded life of a node: clients write, read, administer; the network, the disk, the power fail; all is checked.
 
 In the end everything heals: what was begun is ended, everything is read, the node is stopped and started once more, and
 everything is read again.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -65,6 +65,7 @@ class World:
         disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
         host = self.network.host("node")
         self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
+        self.scene.stops = lambda: self.machine.stops
         self.admin = Admin(self.scene, "admin")
         self._watch = Watch()
         self._healing = False
@@ -102,12 +103,12 @@ class World:
             made.append(self.admin if kind == "admin" else ACTORS[kind](self.scene, f"{kind}-{number}"))
         return made
 
-    async def _run_for(self, seconds: float, tasks: list["asyncio.Future[Any]"]) -> None:
+    async def _run_for(self, seconds: float, tasks: Sequence["asyncio.Future[Any]"]) -> None:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         _raise_first(tasks)
 
     async def _all(
-        self, wanted: list["asyncio.Future[Any]"], others: list["asyncio.Future[Any]"], *, within_s: float
+        self, wanted: Sequence["asyncio.Future[Any]"], others: Sequence["asyncio.Future[Any]"], *, within_s: float
     ) -> None:
         """Until the wanted ones are over; whatever fails meanwhile fails the run."""
         deadline = self.clock.seconds + within_s
@@ -186,7 +187,7 @@ class World:
             await self.admin.look(plan)
         for live in self.scene.topics.values():
             await self.admin.check_setting(live)
-        for key in self.scene.keys():
+        for key in self.scene.all_keys():
             await self._audit_partition(line, key)
         line.hang_up()
 
@@ -239,7 +240,7 @@ class World:
             self.transcript.note(f"refused: {type(error).__name__}: {error}")
             return
         line = Line(self.scene, "auditor")
-        for key in self.scene.keys():
+        for key in self.scene.all_keys():
             try:
                 found, _, _ = await read_all(line, key)
                 for record in found.values():
@@ -253,7 +254,7 @@ class World:
         line.hang_up()
 
 
-def _raise_first(tasks: list["asyncio.Future[Any]"]) -> None:
+def _raise_first(tasks: Sequence["asyncio.Future[Any]"]) -> None:
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
