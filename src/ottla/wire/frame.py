@@ -18,6 +18,7 @@ from ottla.wire.types import Buffer
 
 _SIZE: Final = Struct(">i")
 _FIRST_OF_HEADER: Final = Struct(">hhi")
+_ID_WITHOUT_TAGS: Final = Struct(">ix")
 _PLAIN_REQUEST_HEADER: Final = 1
 _COPIED_MAX: Final = 4096  # Up to this size copying is cheaper than a buffer more in the frame.
 
@@ -132,21 +133,21 @@ def encode_request(body: object, version: int, correlation_id: int, client_id: s
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    return _frame(header, request_header_version(facts, version), body, version)
+    return _joined(b"".join(encode_parts(header, request_header_version(facts, version))), body, version)
 
 
 def encode_response(body: object, version: int, correlation_id: int) -> list[Any]:
     """The buffers of a whole frame; see `codec.encode_parts`."""
-    header = ResponseHeader(correlation_id=correlation_id)
-    return _frame(header, response_header_version(message_of(type(body)), version), body, version)
+    plain = response_header_version(message_of(type(body)), version) == 0
+    # A `ResponseHeader`, written by hand: it is on the way of every answer.
+    return _joined(_SIZE.pack(correlation_id) if plain else _ID_WITHOUT_TAGS.pack(correlation_id), body, version)
 
 
-def _frame(header: object, header_version: int, body: object, version: int) -> list[Any]:
-    """Few buffers: the small ones are joined, records stay as they are."""
-    parts = encode_parts(header, header_version)
-    parts += encode_parts(body, version)
+def _joined(header: bytes, body: object, version: int) -> list[Any]:
+    """A frame of few buffers: the small ones are joined, records stay as they are."""
+    parts = encode_parts(body, version)
     frame: list[Any] = []
-    small = [_SIZE.pack(sum(map(len, parts)))]
+    small = [_SIZE.pack(len(header) + sum(map(len, parts))), header]
     for part in parts:
         if type(part) is bytes and len(part) <= _COPIED_MAX:
             small.append(part)
