@@ -10,6 +10,7 @@ Rule 4: a log of any length holds a bounded number of synced segments open. One 
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from ottla.core.log import files
@@ -70,8 +71,16 @@ class PartitionFiles:
     def _take(self, segment: Segment) -> SegmentFiles:
         if len(self._segments) >= self._sweep_at:
             self._let_go()
-        taken = self._segments[segment.base_offset] = SegmentFiles(self.disk, self.path, segment)
+        taken = self._segments[segment.base_offset] = SegmentFiles(
+            self.disk, self.path, segment, before_rewriting=partial(self._forget_clean_close, segment)
+        )
         return taken
+
+    def _forget_clean_close(self, segment: Segment) -> None:
+        """A snapshot within a segment says that its indexes were synced up to there; soon they are not."""
+        later = (offset for offset in self.snapshots if offset > segment.base_offset)
+        inside = [offset for offset in later if not self.disk.exists(f"{self.path}/{file_name(offset, files.LOG)}")]
+        self.drop_snapshots(lambda offset: offset in inside)
 
     def _let_go(self) -> None:
         """Rule 4: the settled segments that were opened longest ago."""

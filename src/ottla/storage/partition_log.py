@@ -289,11 +289,13 @@ class PartitionLog:
         log = self.log
         with self.directory.guard("close"):
             self.here.of(log.active).finish_indexes()
-            if log.producers.end_offset not in self.here.snapshots:
-                self.here.write_snapshot(log.producers)
             flush = self.begin_flush()
             flush.run()
             self.here.of(log.active).sync(indexes=True)
+            # Last: recovery takes a snapshot within a segment for a proof that the indexes were synced up to there.
+            if log.producers.end_offset not in self.here.snapshots:
+                self.here.write_snapshot(log.producers)
+            self.here.begin_sync()()
             self.here.sync_names()
         self.end_flush(flush)
         self.here.close()
@@ -525,6 +527,10 @@ class PartitionLog:
             if end_offset < log.log_start_offset:
                 # The batch begins before the log start; where it goes from will be written again.
                 self.directory.keep_log_start(self.key, end_offset)
+            # First, for the cut takes the newest snapshot away.
+            producers = rebuild_producers(
+                self.here, self.name, log.segments[: keep + 1], end_offset, log.high_watermark
+            )
             self.directory.lower_checkpoints(self.key, end_offset)
             self.here.void_swaps()
             self.here.remove(log.segments[keep + 1 :])
@@ -536,9 +542,7 @@ class PartitionLog:
                 self._look_up(log.active, SegmentFiles.load_times)
                 active.load_first_timestamp()
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
-            log.truncated(
-                end_offset, rebuild_producers(self.here, self.name, log.segments, end_offset, log.high_watermark)
-            )
+            log.truncated(end_offset, producers)
             self.here.write_epochs(log.epochs.entries)
             self._running_max = None
             self._recent.clear()

@@ -127,14 +127,20 @@ def _walk_from(opened: SegmentFiles, offset: int) -> BatchWalk:
 
 
 def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list[AbortedTxn]:
-    """The transaction index that the last of these segments should have."""
+    """The transaction index that the last of these segments should have.
+
+    It is asked for where index and log disagree, so the log must show that it is not the one that is wrong.
+    """
     last = segments[-1]
     producers = rebuild_producers(here, name, segments, last.base_offset, last.base_offset)
-    ended = (
-        producers.replay(batch.header, marker_in(batch.header, batch.data))
-        for batch in BatchWalk(here.of(last).log, last.size)
-    )
-    return [completed.as_aborted() for completed in ended if completed is not None and completed.aborted]
+    aborted = []
+    for batch in BatchWalk(here.of(last).log, last.size):
+        if not crc_ok(batch.data, 0, batch.header.size):
+            raise CorruptBatch(f"{here.of(last).log.path}: the batch at position {batch.position} has the wrong CRC")
+        completed = producers.replay(batch.header, marker_in(batch.header, batch.data))
+        if completed is not None and completed.aborted:
+            aborted.append(completed.as_aborted())
+    return aborted
 
 
 def _segments(here: PartitionFiles, listing: dict[str, int], now_ms: int) -> list[Segment]:
@@ -253,7 +259,7 @@ class _Recovery:
     def run(self, segments: list[Segment]) -> tuple[Producers, int]:
         """Producer state and end of the log; segments that do not count are taken out of the list."""
         first = _first_to_recover(segments, self._recovery_point)
-        end_offset, counted = self._left_cleanly(segments[first])
+        end_offset, counted = self._left_cleanly(segments, first)
         try:
             producers = rebuild_producers(
                 self._here, self._name, segments[: first + 1], end_offset, self._high_watermark
@@ -276,13 +282,18 @@ class _Recovery:
         producers.end_offset = end_offset
         return producers, end_offset
 
-    def _left_cleanly(self, segment: Segment) -> tuple[int, Segment | None]:
+    def _left_cleanly(self, segments: list[Segment], first: int) -> tuple[int, Segment | None]:
         """How far the first segment was synced with its indexes, and its figures up to there (Rule 2).
 
-        A snapshot within a segment was written when the log was closed; below the recovery point that was completed.
+        A snapshot within a segment was written when the log was closed, after the indexes had been synced. One at the
+        end of a segment tells nothing: rolling writes it too, and syncs no index.
         """
-        inside = [one for one in self._here.snapshots if segment.base_offset < one <= self._recovery_point]
-        if inside and self._here.load_snapshot(self._name, inside[-1], inside[-1]).end_offset == inside[-1]:
+        segment = segments[first]
+        end = segments[first + 1].base_offset if first + 1 < len(segments) else self._recovery_point + 1
+        inside = [
+            one for one in self._here.snapshots if segment.base_offset < one < end and one <= self._recovery_point
+        ]
+        if inside and self._here.load_snapshot(self._name, inside[-1], 0).end_offset == inside[-1]:
             counted = self._here.of(segment).keep_before(inside[-1])
             if counted is not None:
                 return inside[-1], counted

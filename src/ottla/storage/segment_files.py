@@ -5,7 +5,7 @@ Rule 2: an index entry is a hint: it is followed only after the batch it points 
         raised for one that lies; the caller has the indexes rebuilt (`mend`) and asks again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ottla.config import Config
@@ -31,7 +31,16 @@ class TimeFound(NamedTuple):
 
 
 class SegmentFiles:
-    def __init__(self, disk: Disk, directory: str, segment: Segment, suffix: str = "") -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segment: Segment,
+        suffix: str = "",
+        before_rewriting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_rewriting` is called before an index is written anew, from then on nothing of it may be durable."""
+        self._before_rewriting = before_rewriting
         self._disk = disk
         self._directory = directory
         self.segment = segment
@@ -229,6 +238,7 @@ class SegmentFiles:
 
     def reindex(self, config: Config) -> None:
         """Rebuild the offset and time index from the log."""
+        self._before_rewriting()
         self.settled = False
         counted = Segment(self.segment.base_offset)
         self._offsets.clear()
@@ -276,17 +286,23 @@ class SegmentFiles:
         return counted
 
     def set_aborted(self, aborted: list[AbortedTxn]) -> None:
-        """Replace the transaction index."""
+        """Replace the transaction index; the entries that it begins with now and then stay where they are."""
         path = self.path(files.TXN_INDEX)
+        kept = 0
+        while self._aborted and kept < len(aborted) and self._aborted[kept : kept + 1] == aborted[kept : kept + 1]:
+            kept += 1
         self._aborted = aborted
         self.aborted_confirmed = True
         if aborted or self._disk.exists(path):
+            if not kept:
+                self._before_rewriting()
             self.settled = False
             file = self._txn_file()
-            file.truncate(0)
-            file.write(0, [b"".join(txn.encode() for txn in aborted)])
+            file.truncate(kept * TXN_ENTRY_SIZE)
+            file.write(kept * TXN_ENTRY_SIZE, [b"".join(txn.encode() for txn in aborted[kept:])])
 
     def clear_indexes(self) -> None:
+        self._before_rewriting()
         self.settled = False
         self._offsets.clear()
         self._times.clear()

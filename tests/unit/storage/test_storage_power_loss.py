@@ -251,3 +251,48 @@ def test_a_flush_makes_durable_whose_log_a_killed_process_had_begun():
     place.checkpoint()
     for found in after_power_losses(place):
         assert found.log.topic_id == bytes(range(16))
+
+
+def test_a_snapshot_that_a_roll_made_does_not_vouch_for_the_indexes():
+    """Rolling syncs nothing: after a crash the transaction index of the closed segment is made anew."""
+    place = in_memory()
+    place.append(1, producer_id=7, transactional=True)
+    place.end_txn(7, commit=False)
+    place.log.flush()
+    place.log.roll()
+    place.commit()
+    place.checkpoint()
+    for found in after_power_losses(place):
+        assert [txn.first_offset for txn in found.log.aborted_transactions(0, 2)] == [0]
+
+
+def test_recovery_does_not_undo_what_a_clean_close_had_synced():
+    """It goes on from there, and a second crash must find the beginning of the transaction index still in place."""
+    place = in_memory()
+    place.append(1, producer_id=7, transactional=True)
+    place.end_txn(7, commit=False)
+    place.commit()
+    place.reopen(clean=True)
+    place.append(1, producer_id=8, transactional=True)
+    place.end_txn(8, commit=False)
+    place.log.flush()
+    place.checkpoint()
+    for found in after_power_losses(place):
+        for again in after_power_losses(found):
+            assert [txn.producer_id for txn in again.log.aborted_transactions(0, 4)] == [7, 8]
+
+
+def test_a_damaged_marker_does_not_make_its_transaction_committed():
+    """Index and log disagree then; the index is rebuilt only from batches whose CRC is right."""
+    place = in_memory()
+    place.append(1, producer_id=7, transactional=True)
+    place.end_txn(7, commit=False)
+    place.log.roll()
+    place.commit()
+    place.close()
+    assert isinstance(place.disk, SimDisk)
+    marker_at = read_header(place.read_bytes(place.file(0))).size
+    place.disk.flip_bit(place.file(0), 8 * (marker_at + 50))  # in the producer id
+    place.open()
+    with pytest.raises(CorruptBatch, match="wrong CRC"):
+        place.log.aborted_transactions(0, 2)
