@@ -43,7 +43,7 @@ def _position(data: bytes, random: Random) -> int:
     starts = [0]
     while starts[-1] + 12 <= len(data):
         length = struct.unpack_from(">i", data, starts[-1] + 8)[0]
-        starts.append(starts[-1] + max(length, 0) + 12)
+        starts.append(min(starts[-1] + max(length, 0) + 12, len(data)))  # A length may have been flipped before.
     batches = list(pairwise(starts))
     start, end = random.choice((batches[-1], random.choice(batches)))
     within = random.choice((_HEADER, range(_HEADER.stop, end - start)))
