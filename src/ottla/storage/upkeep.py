@@ -1,9 +1,11 @@
 """What has to be done to the logs of a node from time to time; the node decides when.
 
-Rule 1: nothing here stops the event loop for long: syncing and cleaning run in a thread.
+Rule 1: nothing here stops the event loop for long: syncing and cleaning run in a thread, and retention, whose every
+        removal waits for the disk a few times, lets others have their turn after each log.
 Rule 2: a log that refuses to be cleaned is left alone until the next start, and said so once.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +36,14 @@ class Upkeep:
         now_ms = self._store.clock.wall_ms()
         removed = 0
         for log in list(self._store.logs.values()):
+            if self._store.logs.get(log.key) is not log:
+                continue  # Deleted meanwhile.
+            going = 0
             with _only_this_one("retention.failed", log.name):
-                removed += log.retain(now_ms)
+                going = log.retain(now_ms)
+            if going:
+                removed += going
+                await asyncio.sleep(0)
         for topic, logs in self._limited_topics().items():
             with _only_this_one("retention.failed", topic):
                 removed += _retain_topic(logs, now_ms)

@@ -394,6 +394,27 @@ def test_retention_of_one_log_does_not_wait_for_another_that_fails() -> None:
     simulated(scenario)
 
 
+def test_retention_lets_others_have_their_turn_and_minds_what_they_do() -> None:
+    """Every removal waits for the disk: those of hundreds of logs in one go would stop the node for seconds."""
+
+    async def scenario(store: LogStore, _: SimDisk) -> None:
+        expiring = config(segment_bytes=400, retention_ms=1000)
+        logs = {topic: make(store, topic, expiring) for topic in ("one", "two", "three")}
+        for log in logs.values():
+            fill(log)
+        await asyncio.sleep(10)
+        retaining = asyncio.create_task(Upkeep(store).retain())
+        while logs["one"].log.log_start_offset == 0:
+            await asyncio.sleep(0)
+        assert logs["two"].log.log_start_offset == 0
+        store.delete("two", 0)
+        assert await retaining > 0
+        assert logs["two"].log.log_start_offset == 0
+        assert logs["three"].log.log_start_offset > 0
+
+    simulated(scenario)
+
+
 def test_a_topic_keeps_to_its_limit_over_all_partitions() -> None:
     """X8, and an I/O error on the way takes the directory offline as everywhere."""
     limited = Config.of(
