@@ -23,10 +23,11 @@ from drivers import DRIVERS, Driver, Sent
 from drivers.confluent import Confluent
 from kafka import KafkaAdminClient
 from nodes.ottla_node import wait_until
-from nodes.topics import Server, Topics
+from nodes.topics import KEEPING, Server, Topics
 
 T = 1_700_000_000_000
 TIMEOUT_S = 30
+KEPT = KEEPING["log.retention.ms"]
 
 Answer = TypeVar("Answer")
 
@@ -98,7 +99,7 @@ def test_topic_made_again_is_another(server: Server, topics: Topics) -> None:
     assert topic_id(client, topic) != first
     assert Confluent().produce(server.bootstrap, topic, [Sent(None, b"new", T)]) == [0]
     assert [one.value for one in Confluent().consume(server.bootstrap, topic, 1)] == [b"new"]
-    assert described(client, ResourceType.TOPIC, topic)["retention.ms"].value == "604800000"
+    assert described(client, ResourceType.TOPIC, topic)["retention.ms"].value == KEPT
 
 
 def topic_id(client: AdminClient, topic: str) -> str:
@@ -133,9 +134,12 @@ def test_settings_of_a_topic_are_described_and_changed(server: Server, topics: T
     assert set(before["retention.ms"].synonyms) >= {"retention.ms"}
     alter(client, topic, ("cleanup.policy", "compact", AlterConfigOpType.APPEND))
     alter(client, topic, ("retention.ms", None, AlterConfigOpType.DELETE))
-    after = described(client, ResourceType.TOPIC, topic)
-    assert after["cleanup.policy"].value == "delete,compact"
-    assert after["retention.ms"].value == "604800000"
+
+    def seen() -> tuple[str | None, str | None]:
+        after = described(client, ResourceType.TOPIC, topic)
+        return after["cleanup.policy"].value, after["retention.ms"].value
+
+    wait_until(lambda: seen() == ("delete,compact", KEPT), "the changes are seen")
     with pytest.raises(KafkaException) as refused:
         alter(client, topic, ("retention.ms", "never", AlterConfigOpType.SET))
     assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG

@@ -14,7 +14,9 @@ from pathlib import Path
 from peers.broker import KafkaBroker
 from peers.jars import exclusive
 
-SETTINGS = {"auto.create.topics.enable": "true"}
+from nodes.topics import KEEPING
+
+SETTINGS = {"auto.create.topics.enable": "true"} | KEEPING
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from peers.client import Client
 
+KEEPING = {"log.retention.ms": "-1"}
+"""Tests write records with fixed timestamps, of years ago: retention would take them away at its first chance."""
+
 
 class Server(Protocol):
     """What a client needs to know of either."""
