@@ -102,6 +102,8 @@ class LocalFile:
             raise _naming(error, self._path) from None
 
     def sync(self) -> None:
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, "the file is closed", self._path)
         try:
             os.fsync(self._descriptor)
         except OSError as error:

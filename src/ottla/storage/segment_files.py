@@ -158,7 +158,8 @@ class SegmentFiles:
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
-        hint = self._times.floor(timestamp)
+        # From before the timestamp: an entry that has it and lies might name a later batch that has it too.
+        hint = self._times.floor(timestamp - 1)
         start = self.locate(max(self._confirmed_time(hint), from_offset) if hint else from_offset)
         if start is None:
             return None
