@@ -28,6 +28,7 @@ _SIZE = Struct(">i")
 _OWN_BUFFER_MIN = 4096
 _OPEN_REQUESTS_MAX = 64
 _ANSWERS_TOGETHER = 16
+_SMALL_ANSWER_MAX = 1 << 16
 _QUEUED_BYTES_MAX = 1 << 20
 SHARED_BUFFER_BYTES = 1 << 18
 
@@ -197,11 +198,12 @@ class Connection(asyncio.BufferedProtocol):
             self.send_ready()
             self.close()
             return
-        if not self._ready:
-            self.node.outbox.add(self)
+        was_empty = not self._ready
         self._ready += answered.parts
-        if len(answered.parts) > 1 or len(self._ready) >= _ANSWERS_TOGETHER:
+        if len(self._ready) >= _ANSWERS_TOGETHER or sum(map(len, answered.parts)) > _SMALL_ANSWER_MAX:
             self.send_ready()
+        elif was_empty:
+            self.node.outbox.add(self)
 
     def send_ready(self) -> None:
         if self._ready and not self._closed:
