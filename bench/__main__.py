@@ -1,11 +1,14 @@
-"""`python -m bench`: measure everything and keep it in RESULTS.md. `python -m bench codec read`: only print these."""
+"""`python -m bench`: measure everything and keep it in RESULTS.md. `python -m bench codec read`: only print these.
+
+`python -m bench --keep broker` measures one part and puts it in the place of the one in RESULTS.md.
+"""
 
 import argparse
 import time
 from collections.abc import Callable
 
 from bench import append, broker, codec, lookup, opening, read, recovery
-from bench.report import RESULTS, Section, facts, page
+from bench.report import RESULTS, Section, facts, page, with_new
 from bench.sizes import FULL, Sizes
 
 PARTS: dict[str, Callable[[Sizes], Section]] = {
@@ -22,7 +25,9 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
-    wanted = parser.parse_args(arguments).parts
+    parser.add_argument("--keep", action="store_true", help="keep the parts named in RESULTS.md, beside the others")
+    given = parser.parse_args(arguments)
+    wanted = given.parts
     if unknown := set(wanted) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     print("\n".join(facts()), flush=True)
@@ -33,8 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
         section.seconds = time.perf_counter() - started
         print(f"\n{section.text()}\n\n({name}: {section.seconds:.0f} s)", flush=True)
         sections.append(section)
-    if not wanted:
-        RESULTS.write_text(page(sections))
+    if given.keep or not wanted:
+        RESULTS.write_text(with_new(RESULTS.read_text(), sections) if wanted else page(sections))
         print(f"\nkept in {RESULTS.parent.name}/{RESULTS.name}")
 
 

@@ -62,8 +62,8 @@ class Best:
 def throughput_loads(scale: float) -> list[Load]:
     """`scale` is 1 for the whole benchmark."""
 
-    def produce(name: str, records: int, value_bytes: int, client: dict[str, Any]) -> Load:
-        job = Job(kind="produce", records=int(records * scale), value_bytes=value_bytes, client=client)
+    def produce(name: str, records: int, value_bytes: int, client: dict[str, Any], *, mixed: bool = False) -> Load:
+        job = Job(kind="produce", records=int(records * scale), value_bytes=value_bytes, client=client, mixed=mixed)
         return Load(name, job)
 
     def from_many(name: str, records: int, connections: int) -> Load:
@@ -71,19 +71,20 @@ def throughput_loads(scale: float) -> list[Load]:
         return Load(name, job | {"connections": connections})
 
     return [
-        produce("produce 100 B, 16 KiB batches", 1_000_000, 100, BATCH_16K),
-        produce("produce 1,000 B, 16 KiB batches", 300_000, 1000, BATCH_16K),
-        produce("produce 1,000 B, 128 KiB batches", 300_000, 1000, BATCH_128K),
-        produce("produce 100 B, one record per batch", 100_000, 100, ONE_RECORD),
+        produce("produce 100 B, 16 KiB batches", 600_000, 100, BATCH_16K),
+        produce("produce 50 to 150 B, 16 KiB batches", 600_000, 100, BATCH_16K, mixed=True),
+        produce("produce 1,000 B, 16 KiB batches", 200_000, 1000, BATCH_16K),
+        produce("produce 1,000 B, 128 KiB batches", 200_000, 1000, BATCH_128K),
+        produce("produce 100 B, one record per batch", 50_000, 100, ONE_RECORD),
         from_many("produce 10 x 100 B, 1 connection", 40_000, 1),
-        from_many("produce 10 x 100 B, 100 connections", 400_000, 100),
+        from_many("produce 10 x 100 B, 100 connections", 200_000, 100),
         Load("consume 100 B, catch-up", _catch_up("100", 1_000_000 * scale, 100)),
         Load("consume 1,000 B, catch-up", _catch_up("1000", 600_000 * scale, 1000)),
     ]
 
 
 def tail_loads(scale: float) -> list[Load]:
-    seconds = max(5 * scale, 0.1)
+    seconds = max(4 * scale, 0.1)
     return [
         Load(
             "1,000 records/s, 1 reader", Job(kind="tail", value_bytes=100, connections=1, per_s=1000, seconds=seconds)
@@ -106,7 +107,8 @@ def run(sizes: Sizes) -> Section:
         "with their defaults, under the same loads turn about; best of the rounds. Producers and consumers of "
         "throughput are librdkafka's; loads by connections and tails are a client that only sends and receives "
         "frames. The load runs in a process of its own on the same cores. CPU is user and system time of the broker's "
-        "process; `x` is Ottla divided by Kafka. The records are walked by the plain-Python kernel.",
+        "process; `x` is Ottla divided by Kafka. The records are checked by the plain-Python kernel: those of one "
+        "size by columns, mixed ones one by one.",
     )
     with TemporaryDirectory() as path:
         home = Path(path)
@@ -135,6 +137,7 @@ def _warm_up(node: Node, scale: float) -> None:
         elif job["kind"] == "produce":
             job = job | {"records": job["records"] // 4}
         _run(node, job)
+    print(f"{node.name} is warm", file=sys.stderr)
 
 
 def _measure_all(nodes: list[Node], sizes: Sizes, section: Section) -> dict[str, list[Best]]:
@@ -178,6 +181,10 @@ def _measure(nodes: list[Node], load: Load, sizes: Sizes, section: Section) -> l
     for _ in range(sizes.broker_rounds):
         for node, found in zip(nodes, best, strict=True):
             found.take(*_run(node, load.job))
+    shown = (
+        f"{node.name} {found.wall_s:.2f} s, CPU {found.cpu_s:.2f} s" for node, found in zip(nodes, best, strict=True)
+    )
+    print(f"{load.name}: {'; '.join(shown)}", file=sys.stderr)
     if best[0].cpu_s > CPU_AIM * best[1].cpu_s and sizes.against_kafka and Sampling.possible():
         with Sampling(nodes[0].pid) as sampling:
             _run(nodes[0], load.job)

@@ -19,6 +19,7 @@ from bench.raw_client import Connections, fetch_frame, fetched_up_to, produce_fr
 _TIMEOUT_S = 60
 _FETCH_WAIT_MS = 500
 _SETTLE_S = 0.2
+_VALUES = 101
 PERCENTILES = (0.5, 0.99, 0.999)
 
 
@@ -30,6 +31,8 @@ class Job(TypedDict, total=False):
     """Leave the topic there."""
     records: int
     value_bytes: int
+    mixed: bool
+    """Values from half to one and a half times that size."""
     client: dict[str, Any]
     """Settings of librdkafka."""
     connections: int
@@ -55,11 +58,15 @@ def produce(job: Job) -> Run:
     producer = Producer(_bootstrap(job) | settings | job["client"])
     _make_topic(job)
     producer.list_topics(job["topic"], _TIMEOUT_S)
-    value, topic, send = bytes(job["value_bytes"]), job["topic"], producer.produce
+    values, topic, send = _values(job), job["topic"], producer.produce
+    rounds, rest = divmod(job["records"], len(values))
 
     def run() -> Result:
         started = time.perf_counter()
-        for _ in range(job["records"]):
+        for _ in range(rounds):
+            for value in values:
+                send(topic, value, partition=0)
+        for value in values[:rest]:
             send(topic, value, partition=0)
         left = producer.flush(_TIMEOUT_S)
         took = time.perf_counter() - started
@@ -69,6 +76,14 @@ def produce(job: Job) -> Run:
         return Result(wall_s=took, bytes=job["records"] * job["value_bytes"])
 
     return run
+
+
+def _values(job: Job) -> list[bytes]:
+    """What is sent over and over."""
+    size = job["value_bytes"]
+    if not job.get("mixed"):
+        return [bytes(size)] * _VALUES
+    return [bytes(size // 2 + number * 37 % (size + 1)) for number in range(_VALUES)]
 
 
 def consume(job: Job) -> Run:

@@ -86,6 +86,16 @@ def page(sections: list[Section]) -> str:
     return "\n\n".join([*head, *(section.text() for section in sections)]) + "\n"
 
 
+def with_new(old_page: str, sections: list[Section]) -> str:
+    """The page with some sections measured anew, each with what it depends on."""
+    head, *rest = old_page.split("\n## ")
+    kept = {text.partition("\n")[0]: text.rstrip("\n") for text in rest}
+    for section in sections:
+        section.meaning += "\n\nMeasured apart; " + "; ".join(facts()[:2]) + "."
+        kept[section.title] = section.text().removeprefix("## ")
+    return "\n\n## ".join([head.rstrip("\n"), *kept.values()]) + "\n"
+
+
 def _commit() -> str:
     commit = _git("rev-parse", "--short", "HEAD")
     return f"{commit} with uncommitted changes" if _git("status", "--porcelain", "src", "bench/*.py") else commit

@@ -51,6 +51,8 @@ class Sampling:
         own: Counter[str] = Counter()
         for line in self._stacks.splitlines():
             stack, _, count = line.rpartition(" ")
+            if "_worker (" in stack.split(";")[-1]:
+                continue  # A thread that waits for work.
             own[_shown(stack.split(";")[-1])] += int(count)
         total = sum(own.values())
         return "\n".join(f"{count / total:6.1%}  {name}" for name, count in own.most_common(self._lines))

@@ -22,7 +22,7 @@ class Sizes:
     lookup_segments: tuple[int, ...]
     lookups: int
     broker_scale: float
-    """1 is a million small records, and five seconds of tailing."""
+    """1 is some hundred thousand records a load, and four seconds of tailing."""
     broker_rounds: int
     starts: int
     against_kafka: bool

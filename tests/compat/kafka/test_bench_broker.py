@@ -12,6 +12,6 @@ from bench.sizes import TINY
 def test_every_load_runs_and_has_its_row() -> None:
     """Against a second Ottla: what is tested is the benchmark."""
     throughput, delay, process = run(TINY).tables
-    assert len(throughput.rows) == 8
+    assert len(throughput.rows) == 9
     assert len(delay.rows) == 2
     assert len(process.rows) == 3

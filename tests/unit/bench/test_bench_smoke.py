@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from bench.__main__ import PARTS
-from bench.report import Section, Table, page, verdict
+from bench.report import Section, Table, page, verdict, with_new
 from bench.sizes import TINY, Sizes
 
 IN_PROCESS = {name: part for name, part in PARTS.items() if name != "broker"}
@@ -38,3 +38,12 @@ def test_table_is_markdown() -> None:
 def test_missed_aim_is_called_missed() -> None:
     assert verdict(3.0, 2.0, " µs") == "3.00 µs, aim 2.00 µs: MISSED"
     assert verdict(2.0, 2.0) == "2.00, aim 2.00: met"
+
+
+def test_one_section_is_replaced_and_the_others_stay() -> None:
+    old = page([Section("One", "first"), Section("Two", "second")])
+    new = with_new(old, [Section("One", "measured anew"), Section("Three", "third")])
+    assert [line for line in new.splitlines() if line.startswith("## ")] == ["## One", "## Two", "## Three"]
+    assert "measured anew" in new
+    assert "first" not in new
+    assert "second" in new
