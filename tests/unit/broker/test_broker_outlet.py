@@ -1,0 +1,144 @@
+"""What goes down a socket arrives whole and in order, whether it was bytes or a part of a file."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.outbox import Outbox
+from ottla.broker.outlet import Part, SocketOutlet
+from ottla.io.disk import LocalDisk, LocalFile
+from ottla.storage.partition_log import Slice
+
+
+class Transport:
+    """As much of a transport as an outlet asks for."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._ours = ours
+        self.aborted = False
+
+    def get_extra_info(self, _name: str) -> socket.socket:
+        return self._ours
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Line:
+    """An outlet and the other end of its connection."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.theirs.setblocking(False)
+        self.transport = Transport(self.ours)
+        self.drained = 0
+        self.outlet = SocketOutlet(cast(Any, self.transport), self._note_drained)
+
+    def _note_drained(self) -> None:
+        self.drained += 1
+
+    async def receive(self, size: int) -> bytes:
+        received = b""
+        while len(received) < size:
+            received += await asyncio.get_running_loop().sock_recv(self.theirs, 1 << 16)
+        return received
+
+    def close(self) -> None:
+        self.outlet.close()
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> LocalFile:
+    opened = LocalDisk(threads=1).open(str(tmp_path / "log"), create=True)
+    opened.write(0, [Random(1).randbytes(1 << 21)])
+    return opened
+
+
+def on_a_line(work: Callable[[Line], Awaitable[None]]) -> None:
+    async def run() -> None:
+        line = Line()
+        try:
+            await work(line)
+        finally:
+            line.close()
+
+    asyncio.run(run())
+
+
+def contents(parts: list[Part]) -> bytes:
+    return b"".join(part.read() if isinstance(part, Slice) else bytes(part) for part in parts)
+
+
+def test_parts_arrive_whole_and_in_order(file: LocalFile) -> None:
+    """Small slices are read, large ones sent by the kernel, and a slow reader makes both stop half-way."""
+    choices = Random(2)
+    lengths = [0, 1, 100, 8191, 8192, 8193, 70_000, 1_500_000]
+    parts: list[Part] = []
+    for number in range(60):
+        parts.append(b"%04d" % number * choices.randrange(4))
+        parts.append(Slice(file, choices.randrange(1 << 16), choices.choice(lengths), 0))
+
+    async def work(line: Line) -> None:
+        line.outlet.send(parts)
+        expected = contents(parts)
+        assert line.outlet.queued_bytes > 0, "the reader was not slow enough to test anything"
+        assert await line.receive(len(expected)) == expected
+        while line.outlet.queued_bytes:
+            await asyncio.sleep(0)
+        assert line.drained > 0
+
+    on_a_line(work)
+
+
+@pytest.mark.parametrize("length", [100, 100_000])
+def test_file_that_ends_too_early_breaks_the_connection(file: LocalFile, length: int) -> None:
+    """The frame has promised more bytes; whatever else came now would be read as records."""
+
+    async def work(line: Line) -> None:
+        line.outlet.send([b"head", Slice(file, file.size() - 10, length, 0)])
+        assert line.transport.aborted
+        assert line.outlet.queued_bytes == 0
+
+    on_a_line(work)
+
+
+def test_sending_to_a_reader_that_is_gone_is_no_error() -> None:
+    async def work(line: Line) -> None:
+        line.theirs.close()
+        line.outlet.send([b"lost"])
+        line.outlet.send([b"lost"])
+        assert line.transport.aborted
+
+    on_a_line(work)
+
+
+def test_outbox_lets_everybody_send_at_the_end_of_the_round() -> None:
+    sent: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def send_ready(self) -> None:
+            sent.append(self.name)
+
+    async def run() -> None:
+        outbox = Outbox()
+        for name in "abc":
+            outbox.add(Named(name))
+        assert sent == []
+        await asyncio.sleep(0)
+        assert sent == ["a", "b", "c"]
+        outbox.add(Named("d"))
+        await asyncio.sleep(0)
+        assert sent == ["a", "b", "c", "d"]
+
+    asyncio.run(run())
