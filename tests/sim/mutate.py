@@ -1,7 +1,7 @@
 """Take one safety check out of the code and see whether the simulator notices.
 
-`python tests/sim/mutate.py NAME` changes one place of one module as it is imported, plays the mutant's seeds and ends
-with 0 when one of them fails, with 1 when the mutant survives. The files on disk are never touched.
+`python tests/sim/mutate.py NAME [WORLD]` changes one place of one module as it is imported, plays the mutant's seeds
+and ends with 0 when one of them fails, with 1 when the mutant survives. The files on disk are never touched.
 """
 
 import importlib.abc
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 
-SEEDS = range(400)
-"""What a mutant is given at most; `test_seeds.py` plays the same seeds on the code as it is."""
+SEEDS = {"log": range(400), "node": range(200)}
+"""What a mutant is given at most, by world; the same seeds are played on the code as it is."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,21 @@ def mutated(source: str, mutant: Mutant) -> str:
     return source.replace(mutant.old, mutant.new)
 
 
-def main(name: str) -> int:
-    from mutants import FOUND_BY, MUTANTS
-
-    [mutant] = [one for one in MUTANTS if one.name == name]
+def main(name: str, world: str = "log") -> int:
+    catalogue = importlib.import_module("mutants" if world == "log" else f"{world}_mutants")
+    [mutant] = [one for one in catalogue.MUTANTS if one.name == name]
     sys.meta_path.insert(0, _Finder(mutant))
-    from ottla.sim.run import run_seed
+    from ottla.sim.__main__ import WORLDS
 
-    for seed in (FOUND_BY.get(name, 0), *SEEDS):
-        failure = run_seed(seed).failure
+    seeds = SEEDS[world]
+    for seed in (catalogue.FOUND_BY.get(name, 0), *seeds):
+        failure = WORLDS[world](seed).failure
         if failure is not None:
             print(f"{name}: found by seed {seed}: {type(failure).__name__}: {str(failure)[:200]}")
             return 0
-    print(f"{name}: survived {len(SEEDS)} seeds")
+    print(f"{name}: survived {len(seeds)} seeds")
     return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -188,11 +188,13 @@ class Ledger:
         retention_ms = history.plan.retention_ms
         if retention_ms >= 0 and history.plan.settings["message.timestamp.type"] == "LogAppendTime":
             return  # By the node's clock, which may have jumped.
+        newest = {sent.key: offset for offset, sent in sorted(history.known.items())}
         early = [
             offset
             for offset, sent in history.known.items()
             if history.start_asked <= offset < start
             and (retention_ms < 0 or sent.timestamp + retention_ms > self.latest_ms)
+            and not (history.plan.compacts and newest[sent.key] > offset)  # The cleaner took it before.
         ]
         if early:
             raise Violation(

@@ -72,7 +72,7 @@ class Machine:
         node = self.node
         if node is None:
             return False
-        return node.metadata.failure is not None or any(one.failure is not None for one in node.store.directories)
+        return node.metadata.failure is not None or bool(node.store.unusable)
 
     # Dying.
 

@@ -15,6 +15,9 @@ from ottla.sim.process import make_task
 from ottla.sim.run import Outcome
 from ottla.sim.transcript import Transcript
 
+NUISANCE = "nuisance"
+EXCUSES = ("max.connections", "half a frame")
+
 
 class NodeTranscript(Transcript):
     """Also notices what the node says of requests that nobody foresaw."""
@@ -27,6 +30,13 @@ class NodeTranscript(Transcript):
         super().event(event)
         if event.name == "request.failed":
             self.unforeseen.append(Violation("I10", f"a request could not be handled: {event}"))
+        elif event.name == "connection.refused" and not _deserved(event):
+            self.unforeseen.append(Violation("I10", f"a client that did nothing wrong was cut off: {event}"))
+
+
+def _deserved(refusal: Event) -> bool:
+    peer, reason = refusal.fields["peer"], refusal.fields["reason"]
+    return bool(peer.startswith(NUISANCE) or reason.startswith(EXCUSES))
 
 
 def run_seed(seed: int) -> Outcome:

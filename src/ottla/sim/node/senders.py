@@ -75,6 +75,8 @@ class Idempotent:
         self._name = name
         self._line = Line(scene, name)
         self._identity: tuple[int, int] | None = None
+        self._life = 0
+        """Of the node, when the identity was new."""
         self._sequences: dict[Key, int] = {}
         self._pending: list[Outgoing] = []
         self._depth = scene.random.choice((1, 3, 5))
@@ -92,6 +94,7 @@ class Idempotent:
 
     async def _round(self) -> None:
         if self._identity is None:
+            self._life = self._scene.ledger.lives
             self._identity = await self._new_identity()
             self._sequences.clear()
         keys = self._scene.all_keys()
@@ -111,26 +114,30 @@ class Idempotent:
             await asyncio.sleep(0)
             self._line.hang_up()  # A client that dies; what it sent may arrive all the same.
         results: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
+        lost_count = False
         for batches, result in zip(requests, results, strict=True):
             if isinstance(result, ProduceResponse):
                 for batch, answer in zip(batches, answers_of(result), strict=True):
-                    self._answered(batch, answer, life)
+                    lost_count = not self._answered(batch, answer, life) or lost_count
             elif not isinstance(result, ClientError):
                 raise result
-        if self._identity is None:
+        if lost_count:
+            self._identity = None
             self._pending.clear()  # Whether they are there nobody knows.
         elif self._scene.random.random() < 0.1:
-            await self._send_again(requests[0][0])
+            await self._send_again(requests[-1][-1])
 
-    def _answered(self, batch: Outgoing, answer: PartitionProduceResponse, life: int) -> None:
+    def _answered(self, batch: Outgoing, answer: PartitionProduceResponse, life: int) -> bool:
+        """Whether the sequences still hold."""
         error = settle(self._scene, batch, answer, life)
         if error is Error.KAFKA_STORAGE_ERROR:
-            return
+            return True
         if error is not Error.NONE and error not in (*_LOST_COUNT, *_NOT_THERE):
             raise Violation("I10", f"a good batch for {name_of(batch.where)} was refused: {error.name}")
+        if error in _LOST_COUNT and self._depth == 1 and self._must_know(batch.where, self._life):
+            raise Violation("I3", f"{name_of(batch.where)}: the next batch of its producer was refused: {error.name}")
         self._pending.remove(batch)
-        if error is not Error.NONE:
-            self._identity = None
+        return error is Error.NONE
 
     async def _send_again(self, batch: Outgoing) -> None:
         """As a client that did not get the first answer."""
@@ -141,8 +148,16 @@ class Idempotent:
             sent.attempts += 1
         [answer] = answers_of(await self._line.call(request_of(self._scene, [batch], ALL)))
         error = settle(self._scene, batch, answer, life)
-        if error is not Error.NONE and error not in _REFUSED_AGAIN:
+        # It was the last of its producer, and that one is remembered as long as the log is.
+        known = self._must_know(batch.where, life) and error in _LOST_COUNT
+        if known or (error is not Error.NONE and error not in _REFUSED_AGAIN):
             raise Violation("I3", f"a batch for {name_of(batch.where)}, sent again, was refused: {error.name}")
+
+    def _must_know(self, where: Key, life: int) -> bool:
+        """Whether the node must remember what it last got from here: nothing was lost or removed since."""
+        history = self._scene.ledger.partition(where)
+        kept = not history.start_asked and history.plan.retention_ms < 0
+        return kept and (history.plan.is_synced or life == self._scene.ledger.lives)
 
     async def _new_identity(self) -> tuple[int, int]:
         answer = await self._line.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))

@@ -1,0 +1,38 @@
+"""The node's world finds what is wrong with a node: its safety checks are taken out one at a time.
+
+That the same seeds pass on the code as it is, is for test_node_seeds.py to say.
+"""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutate import SEEDS, mutated
+from node_mutants import FOUND_BY, MUTANTS
+from test_node_seeds import SEEDS as PLAYED
+
+RUNNER = Path(__file__).with_name("mutate.py")
+
+
+@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
+def test_mutant_of_a_node_is_found(name: str) -> None:
+    result = subprocess.run([sys.executable, str(RUNNER), name, "node"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{name}: found by seed" in result.stdout
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_of_a_node_is_one_change_of_code_that_is_there(mutant) -> None:
+    spec = importlib.util.find_spec(mutant.module)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text()
+    compile(mutated(source, mutant), mutant.module, "exec")
+
+
+def test_mutants_of_a_node_get_no_seed_that_is_not_played_elsewhere() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 8
+    assert len(SEEDS["node"]) <= PLAYED
+    assert all(seed < PLAYED for seed in FOUND_BY.values())
