@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.broker.dispatch import Answer, Call, answer, answer_unknown
+from ottla.broker.dispatch import Answer, Call, answer, answer_late, answer_unknown
 from ottla.broker.outlet import Outlet, Part, outlet_for
 from ottla.observe.trace import warn
 from ottla.wire.codec import Malformed
@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         except UnknownRequest as unknown:
             header = unknown.header
             call = Call(self.node, self, header.request_api_key, 0, header.correlation_id, header.client_id)
-            result: Answer | Awaitable[Answer] | None = answer_unknown(call, str(unknown))
+            result: Answer | Awaitable[Any] | None = answer_unknown(call, str(unknown))
         except Malformed as malformed:
             self.refuse(str(malformed))
             return
@@ -167,10 +167,10 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, Answer) and not self._open:
             self._pass_on(result)
         else:
-            self._wait_for_turn(result)
+            self._wait_for_turn(result, call)
         self._slow_down()
 
-    def _wait_for_turn(self, result: Answer | Awaitable[Answer]) -> None:
+    def _wait_for_turn(self, result: Answer | Awaitable[Any], call: Call) -> None:
         waiting = _Open()
         self._open.append(waiting)
         if isinstance(result, Answer):
@@ -178,13 +178,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             task = asyncio.ensure_future(result)
             self._tasks[task] = None
-            task.add_done_callback(lambda done: self._finish(waiting, done))
+            task.add_done_callback(lambda done: self._finish(waiting, done, call))
 
-    def _finish(self, waiting: _Open, task: asyncio.Future[Answer]) -> None:
+    def _finish(self, waiting: _Open, task: asyncio.Future[Any], call: Call) -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
             return
-        waiting.answer = task.result()
+        waiting.answer = answer_late(task, call)
         while self._open and not self._closed and (first := self._open[0].answer) is not None:
             self._open.popleft()
             self._pass_on(first)

@@ -4,6 +4,7 @@ A handler is a plain function of the decoded request and the `Call`. What it doe
 connection's order. It returns the response, or an awaitable of it; `None` means that there is no answer.
 """
 
+from asyncio import Future
 from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib import import_module
@@ -69,8 +70,8 @@ class Answer(NamedTuple):
     """The connection has to end, and why was said already."""
 
 
-def answer(request: Any, call: Call) -> Answer | Awaitable[Answer] | None:
-    """Have a request handled; whatever happens becomes an answer."""
+def answer(request: Any, call: Call) -> Answer | Awaitable[Any] | None:
+    """Have a request handled; whatever happens becomes an answer. What is to be awaited is the response."""
     try:
         handler = handler_of(call.api_key)
         response = handler(request, call)
@@ -78,14 +79,16 @@ def answer(request: Any, call: Call) -> Answer | Awaitable[Answer] | None:
             return None
         if isinstance(response, Struct):
             return Answer(encode_response(response, call.version, call.correlation_id))
-        return _answer_later(call, response)
+        later: Awaitable[Any] = response
+        return later
     except Exception as error:
         return _failed(call, error)
 
 
-async def _answer_later(call: Call, response: Awaitable[Any]) -> Answer:
+def answer_late(response: "Future[Any]", call: Call) -> Answer:
+    """The answer to a request whose handling took a while and is over."""
     try:
-        return Answer(encode_response(await response, call.version, call.correlation_id))
+        return Answer(encode_response(response.result(), call.version, call.correlation_id))
     except Exception as error:
         return _failed(call, error)
 
