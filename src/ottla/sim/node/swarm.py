@@ -73,7 +73,7 @@ def draw(random: Random) -> NodeSwarm:
         broker=_broker(random),
         topics=tuple(topics),
         clients=_clients(random, with_fleeting=any(topic.fleeting for topic in topics)),
-        seconds=random.choice((10, 20, 30)),
+        seconds=random.choice((5, 10, 20)),
         weather=_weather(random),
         faults=_faults(random),
         crash_steps=random.choice((0, 0, 100, 300, 800)) if mishaps else 0,
