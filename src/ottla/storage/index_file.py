@@ -58,6 +58,10 @@ class IndexFile:
         count = self.count_at_most(0, value)
         return self.at(count - 1) if count else None
 
+    def make(self) -> None:
+        """Have the file there, if only empty."""
+        self._opened()
+
     def clear(self) -> None:
         """Forget all entries; the file is made when there are new ones to keep, or when the segment is closed."""
         self._tail = bytearray()

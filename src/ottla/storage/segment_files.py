@@ -67,7 +67,7 @@ class SegmentFiles:
     # Writing.
 
     def create(self) -> None:
-        """Make the log, empty; a leftover of the same name loses its contents. The indexes are made when needed."""
+        """Make the log, empty; a leftover of the same name loses its contents. The indexes come with the first batch."""
         self._log = self._disk.open(self.path(files.LOG), create=True)
         self._log.truncate(0)
         self.clear_indexes()
@@ -75,6 +75,10 @@ class SegmentFiles:
     def append(self, data: Buffer) -> None:
         """Write at the end; the segment's figures follow when the log has applied the batches."""
         self.settled = False
+        if self.segment.size == 0:
+            # Kafka takes a segment without them for a broken one; an empty log does without.
+            self._offsets.make()
+            self._times.make()
         self.log.write(self.segment.size, [data])
 
     def add_index_entries(self, entries: IndexEntries) -> None:
