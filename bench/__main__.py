@@ -30,7 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
     wanted = given.parts
     if unknown := set(wanted) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    print("\n".join(facts()), flush=True)
+    measured = facts()
+    print("\n".join(measured), flush=True)
     sections = []
     for name in wanted or PARTS:
         started = time.perf_counter()
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"\n{section.text()}\n\n({name}: {section.seconds:.0f} s)", flush=True)
         sections.append(section)
     if given.keep or not wanted:
-        RESULTS.write_text(with_new(RESULTS.read_text(), sections) if wanted else page(sections))
+        RESULTS.write_text(with_new(RESULTS.read_text(), sections, measured) if wanted else page(sections, measured))
         print(f"\nkept in {RESULTS.parent.name}/{RESULTS.name}")
 
 

@@ -81,17 +81,18 @@ def facts() -> list[str]:
     ]
 
 
-def page(sections: list[Section]) -> str:
-    head = ["# What Ottla costs", INTRODUCTION, "\n".join(f"- {fact}" for fact in facts())]
+def page(sections: list[Section], measured: list[str]) -> str:
+    """`measured` are the facts as the run began: others may commit while it lasts."""
+    head = ["# What Ottla costs", INTRODUCTION, "\n".join(f"- {fact}" for fact in measured)]
     return "\n\n".join([*head, *(section.text() for section in sections)]) + "\n"
 
 
-def with_new(old_page: str, sections: list[Section]) -> str:
+def with_new(old_page: str, sections: list[Section], measured: list[str]) -> str:
     """The page with some sections measured anew, each with what it depends on."""
     head, *rest = old_page.split("\n## ")
     kept = {text.partition("\n")[0]: text.rstrip("\n") for text in rest}
     for section in sections:
-        section.meaning += "\n\nMeasured apart; " + "; ".join(facts()[:2]) + "."
+        section.meaning += "\n\nMeasured apart; " + "; ".join(measured[:2]) + "."
         kept[section.title] = section.text().removeprefix("## ")
     return "\n\n## ".join([head.rstrip("\n"), *kept.values()]) + "\n"
 

@@ -18,7 +18,7 @@ def test_part_runs_and_fills_its_tables(part: Callable[[Sizes], Section]) -> Non
     for table in section.tables:
         assert table.rows
         assert len({len(line) for line in table.text().splitlines()[2:]}) == 1, "the columns are not aligned"
-    assert section.title in page([section])
+    assert section.title in page([section], [])
 
 
 def test_table_is_markdown() -> None:
@@ -41,8 +41,8 @@ def test_missed_aim_is_called_missed() -> None:
 
 
 def test_one_section_is_replaced_and_the_others_stay() -> None:
-    old = page([Section("One", "first"), Section("Two", "second")])
-    new = with_new(old, [Section("One", "measured anew"), Section("Three", "third")])
+    old = page([Section("One", "first"), Section("Two", "second")], [])
+    new = with_new(old, [Section("One", "measured anew"), Section("Three", "third")], [])
     assert [line for line in new.splitlines() if line.startswith("## ")] == ["## One", "## Two", "## Three"]
     assert "measured anew" in new
     assert "first" not in new
