@@ -26,8 +26,8 @@ THROUGHPUT_AIM = 1.0
 _CATCH_UP = "catch-up"
 
 REASONS = {
-    "produce 50 to 150 B, 16 KiB batches": "records of mixed sizes are walked one by one in Python (`_walk`); the native "
-    "kernel is for that",
+    "produce 50 to 150 B, 16 KiB batches": "records of mixed sizes are walked one by one in Python (`_walk`); the "
+    "native kernel is for that",
     "produce 10 x 100 B, 100 connections": "every request is a read, a write and a send of its own, and then some tens "
     "of microseconds of Python spread over many functions; Kafka spreads the same over both cores",
 }
