@@ -8,16 +8,13 @@ Rule 1: first written, then applied: a batch changes the state only when all its
 Rule 2: an I/O error takes the whole directory offline, because a batch may be there in part.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from ottla import kernel
 from ottla.config import (
-    CLEANUP_POLICY,
     FILE_DELETE_DELAY_MS,
     PRODUCER_ID_EXPIRATION_MS,
     SEGMENT_JITTER_MS,
@@ -26,19 +23,20 @@ from ottla.config import (
 )
 from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
 from ottla.core.log.files import PARTITION_METADATA, directory_name
-from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn, BadIndex, overlapping
+from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn
 from ottla.core.log.producers import Origin
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, File, Random
 from ottla.kernel import BatchHeader, EndTxnMarker, TimestampType
-from ottla.observe.trace import trace, warn
+from ottla.observe.trace import trace
 from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
+from ottla.storage.look_ups import LookUps
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recent import RecentBatches
-from ottla.storage.recovery import Left, LogDamaged, aborted_in, marker_in, open_log, rebuild_producers
+from ottla.storage.recovery import Left, LogDamaged, marker_in, open_log, rebuild_producers
 from ottla.storage.segment_files import Found, SegmentFiles, TimeFound
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
@@ -105,8 +103,6 @@ class PartitionLog:
         self.generation = 0
         """Grows when batches are taken away from the end: work on older bytes is void."""
         self._recent = RecentBatches()
-        self._running_max: list[int] | None = None
-        """Per closed segment the largest timestamp up to its end; None when it must be gathered anew."""
         disk, path = directory.disk, f"{directory.path}/{self.name}"
         with directory.guard("open"):
             is_new = not disk.exists(path)
@@ -120,6 +116,7 @@ class PartitionLog:
             self.log = open_log(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
+        self._look_ups = LookUps(self.log, self.here)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
@@ -242,8 +239,7 @@ class PartitionLog:
             self.here.remove([log.segments.pop()])
         else:
             self.here.of(closed).finish_indexes()
-            if self._running_max is not None:
-                self._running_max.append(max([*self._running_max[-1:], closed.max_timestamp]))
+            self._look_ups.closed(closed)
         jitter_ms = min(log.config[SEGMENT_JITTER_MS], log.config[SEGMENT_MS])
         segment = Segment(base_offset, created_ms=self._clock.wall_ms())
         segment.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
@@ -331,7 +327,7 @@ class PartitionLog:
         if found is not None:
             return found, len(segments) - 1
         for index in range(self.log.segment_at(offset), len(segments)):
-            found = self._look_up(segments[index], lambda files: files.locate(offset))
+            found = self._look_ups.locate(segments[index], offset)
             if found is not None:
                 return found, index
             # Compaction left nothing here at or after the offset.
@@ -344,99 +340,33 @@ class PartitionLog:
             return segment.size
         found = self._recent.beginning_at(upper_offset)
         if found is None or index < len(self.log.segments) - 1:
-            found = self._look_up(segment, lambda files: files.locate(upper_offset))
+            found = self._look_ups.locate(segment, upper_offset)
         return segment.size if found is None else found.position
 
     def find_time(self, timestamp: int) -> TimeFound | None:
         """The first record whose timestamp is at least `timestamp`."""
         with self.directory.guard("look up by time"):
-            closed = self._closed_max_timestamps()
-            segments = self.log.segments
-            for index in range(bisect_left(closed, timestamp), len(segments)):
-                if self._max_timestamp(segments[index]) < timestamp:
-                    continue
-                found = self._look_up(
-                    segments[index], lambda files: files.find_time(timestamp, self.log.log_start_offset)
-                )
-                if found is not None:
-                    return found
-            return None
+            return self._look_ups.find_time(timestamp)
 
     def find_max_timestamp(self) -> TimeFound | None:
         """The first record that has the largest timestamp of all."""
         with self.directory.guard("look up by time"):
-            largest = max(self._max_timestamp(segment) for segment in self.log.segments)
-        return self.find_time(largest) if largest >= 0 else None
+            return self._look_ups.find_max_timestamp()
 
     def aborted_transactions(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
         """Those that a reader of the offsets from `first_offset` to before `upper_offset` must leave out."""
-        found: list[AbortedTxn] = []
         with self.directory.guard("read the transaction index"):
-            for index in range(self.log.segment_at(first_offset), len(self.log.segments)):
-                aborted = self._aborted(index)
-                found += overlapping(aborted, first_offset, upper_offset)
-                if any(txn.last_stable_offset >= upper_offset for txn in aborted):
-                    break
-        return found
+            return self._look_ups.aborted(first_offset, upper_offset)
 
     def largest_timestamp(self, segment: Segment) -> int:
         """Of its records; of its file where no record has one."""
         with self.directory.guard("look up by time"):
-            timestamp = self._max_timestamp(segment)
+            timestamp = self._look_ups.max_timestamp(segment)
             return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
-
-    def _max_timestamp(self, segment: Segment) -> int:
-        if not segment.times_known:
-            self._look_up(segment, SegmentFiles.load_times)
-        return segment.max_timestamp
-
-    def _closed_max_timestamps(self) -> list[int]:
-        if self._running_max is None:
-            self._running_max = list(accumulate(map(self._max_timestamp, self.log.segments[:-1]), max))
-        return self._running_max
-
-    def _look_up(self, segment: Segment, look: Callable[[SegmentFiles], T]) -> T:
-        """Ask the indexes; when one turns out to lie, rebuild it from the log and ask again."""
-        files = self.here.of(segment)
-        try:
-            return look(files)
-        except BadIndex as error:
-            warn("index.rebuilt", log=self.name, base_offset=segment.base_offset, reason=error)
-            files.mend(self.log.config)
-            return look(files)
-
-    def _aborted(self, index: int) -> list[AbortedTxn]:
-        """The transaction index of a segment, rebuilt from the log if that contradicts it."""
-        files = self.here.of(self.log.segments[index])
-        if not files.aborted_confirmed:
-            try:
-                for txn in files.aborted():
-                    self._confirm_aborted(index, txn)
-                files.aborted_confirmed = True
-            except BadIndex as error:
-                warn("txnindex.rebuilt", log=self.name, base_offset=files.segment.base_offset, reason=error)
-                files.set_aborted(aborted_in(self.here, self.name, self.log.segments[: index + 1]))
-        return files.aborted()
-
-    def _confirm_aborted(self, index: int, txn: AbortedTxn) -> None:
-        marker = self._look_up(self.log.segments[index], lambda files: files.locate(txn.last_offset))
-        if marker is None or not marker.header.is_control or marker.header.producer_id != txn.producer_id:
-            raise BadIndex(f"no marker of producer {txn.producer_id} at offset {txn.last_offset}")
-        # What was stable then may lie before this transaction: an older one was still open.
-        if not max(txn.first_offset, txn.last_stable_offset - 1) <= txn.last_offset:
-            raise BadIndex(f"{txn} contradicts itself")
-        first_segment = self.log.segments[self.log.segment_at(txn.first_offset)]
-        if "compact" in self.log.config[CLEANUP_POLICY] or txn.first_offset < self.log.log_start_offset:
-            return  # The first batch may be gone.
-        first = self._look_up(first_segment, lambda files: files.locate(txn.first_offset))
-        header = first.header if first is not None else None
-        if header is None or (header.base_offset, header.producer_id) != (txn.first_offset, txn.producer_id):
-            raise BadIndex(f"no batch of producer {txn.producer_id} at offset {txn.first_offset}")
 
     def first_timestamp(self, segment: Segment) -> int:
         """Of its first batch; -1 where there is none."""
-        files = self.here.of(segment)
-        files.load_first_timestamp()
+        self.here.of(segment).load_first_timestamp()
         return -1 if segment.first_timestamp is None else segment.first_timestamp
 
     # Letting go.
@@ -447,7 +377,7 @@ class PartitionLog:
         first = log.segments.index(segments[0])
         with self.directory.guard("swap in a cleaned segment"):
             log.segments[first : first + len(segments)] = [cleaned.segment]
-            self._running_max = None
+            self._look_ups.forget_times()
             snapshots = [segment.base_offset for segment in segments[1:]]
             self.here.retire(segments, now_ms + log.config[FILE_DELETE_DELAY_MS])
             self.here.drop_snapshots(lambda offset: offset in snapshots)
@@ -491,7 +421,7 @@ class PartitionLog:
             self.here.write_epochs(log.epochs.entries)
             dropped = log.segments[:count]
             del log.segments[:count]
-            self._running_max = None
+            self._look_ups.forget_times()
             self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
             self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
         trace(
@@ -522,7 +452,7 @@ class PartitionLog:
             return
         with self.directory.guard("truncate"):
             keep = log.segment_at(offset)
-            first = self._look_up(log.segments[keep], lambda files: files.locate(offset))
+            first = self._look_ups.locate(log.segments[keep], offset)
             end_offset = offset if first is None else min(offset, first.header.base_offset)
             if end_offset < log.log_start_offset:
                 # The batch begins before the log start; where it goes from will be written again.
@@ -539,12 +469,12 @@ class PartitionLog:
             if first is not None:
                 active.truncate(first, log.config)
             else:
-                self._look_up(log.active, SegmentFiles.load_times)
+                self._look_ups.max_timestamp(log.active)
                 active.load_first_timestamp()
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
             log.truncated(end_offset, producers)
             self.here.write_epochs(log.epochs.entries)
-            self._running_max = None
+            self._look_ups.forget_times()
             self._recent.clear()
             self.generation += 1
         trace("log.truncated", log=self.name, end_offset=end_offset)
@@ -560,7 +490,7 @@ class PartitionLog:
             self.log.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
             self.here.create(self.log.active)
             self.here.write_epochs([])
-            self._running_max = None
+            self._look_ups.forget_times()
             self._recent.clear()
             self.generation += 1
         trace("log.restarted", log=self.name, offset=offset)

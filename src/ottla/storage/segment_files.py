@@ -67,7 +67,7 @@ class SegmentFiles:
     # Writing.
 
     def create(self) -> None:
-        """Make the log, empty; a leftover of the same name loses its contents. The indexes come with the first batch."""
+        """Make the log, empty; a leftover of its name loses its contents. The indexes come with the first batch."""
         self._log = self._disk.open(self.path(files.LOG), create=True)
         self._log.truncate(0)
         self.clear_indexes()
