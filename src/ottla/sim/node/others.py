@@ -1,4 +1,4 @@
-"""Ottla's own clients under the same weather, and those nobody invited: idle, half-hearted, deaf."""
+"""Ottla's own clients under the same weather, one that never waits, and those nobody invited: idle, deaf."""
 
 import asyncio
 
@@ -9,11 +9,14 @@ from ottla.client.core.names import TopicPartition
 from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
 from ottla.sim.checkers import Violation
-from ottla.sim.node.ledger import ID, Sent
+from ottla.sim.node.ledger import ID, Key, Sent
 from ottla.sim.node.scene import NODE, Scene
 from ottla.sim.records import Record
+from ottla.wire.api.api_versions import ApiVersionsRequest
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.frame import encode_request
+from ottla.wire.api.init_producer_id import InitProducerIdRequest
+from ottla.wire.api.metadata import MetadataRequest
+from ottla.wire.frame import encode_request, split_frames
 
 DELIVERY_TIMEOUT_MS = 20_000
 
@@ -123,6 +126,91 @@ class LibraryConsumer:
                 positions.clear()
 
 
+class _InOrder(asyncio.Protocol):
+    """Takes answers, which must come in the order of the requests."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.answered = 0
+        self.ended = asyncio.Event()
+        self._wanted = 0
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def ask(self, requests: list[tuple[object, int]]) -> None:
+        self._wanted = len(requests)
+        for number, (request, version) in enumerate(requests):
+            self.transport.writelines(encode_request(request, version, number, "in-order"))
+
+    def data_received(self, data: bytes) -> None:
+        frames, end = split_frames(self._data + data, 1 << 30)
+        self._data = (self._data + data)[end:]
+        for frame in frames:
+            number = int.from_bytes(frame[:4], "big")
+            if number != self.answered:
+                raise Violation("I9", f"request {number} was answered before request {self.answered}")
+            self.answered += 1
+        if self.answered == self._wanted:
+            self.ended.set()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.ended.set()
+
+
+class Pipeliner:
+    """Sends requests of all kinds without waiting: those that take long first."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self._scene = scene
+        self._host = scene.network.host(name)
+
+    async def run(self) -> None:
+        scene = self._scene
+        while not scene.ending:
+            in_order = _InOrder()
+            try:
+                async with asyncio.timeout(2):
+                    await self._host.connect(*NODE, lambda in_order=in_order: in_order)  # type: ignore[misc]
+                in_order.ask([self._request() for _ in range(scene.random.randint(2, 12))])
+                async with asyncio.timeout(15):
+                    await in_order.ended.wait()
+            except (OSError, TimeoutError):
+                await scene.pause(1)
+            if hasattr(in_order, "transport"):
+                in_order.transport.abort()
+            await scene.pause(1)
+
+    def _request(self) -> tuple[object, int]:
+        random = self._scene.random
+        match random.choice(("fetch", "versions", "identity", "metadata")):
+            case "fetch":
+                ends = self._scene.ledger.partitions
+                wanted = [(key, max(ends[key].known, default=-1) + 1) for key in self._scene.all_keys()]
+                return _fetch_request(wanted, wait_ms=random.choice((0, 300))), 13
+            case "versions":
+                return ApiVersionsRequest(client_software_name="sim", client_software_version="1"), 3
+            case "identity":
+                return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4
+        return MetadataRequest(topics=None, allow_auto_topic_creation=False), 12
+
+
+def _fetch_request(wanted: list[tuple[Key, int]], *, wait_ms: int) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        topics=[
+            FetchTopic(
+                topic_id=topic_id,
+                partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)],
+            )
+            for (topic_id, index), offset in wanted
+        ],
+    )
+
+
 class _Deaf(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -173,17 +261,8 @@ class Nuisance:
     async def _never_read(self, transport: asyncio.Transport) -> None:
         """Asks for everything, again and again, and takes no answer."""
         transport.pause_reading()
-        request = FetchRequest(
-            max_wait_ms=self._scene.random.choice((0, 5_000)),
-            min_bytes=1,
-            topics=[
-                FetchTopic(
-                    topic_id=topic_id,
-                    partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)],
-                )
-                for topic_id, index in self._scene.all_keys()
-            ],
-        )
+        wanted = [(key, 0) for key in self._scene.all_keys()]
+        request = _fetch_request(wanted, wait_ms=self._scene.random.choice((0, 5_000)))
         for number in range(self._scene.random.choice((10, 150))):
             transport.writelines(encode_request(request, 13, number, "deaf"))
             if number % 20 == 0:

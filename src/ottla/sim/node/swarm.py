@@ -121,7 +121,7 @@ def _topic(random: Random, name: str, *, fleeting: bool) -> TopicPlan:
 def _clients(random: Random, *, with_fleeting: bool) -> tuple[str, ...]:
     writers = ("idempotent", "idempotent", "plain", "library_producer")
     readers = ("reader", "reader", "library_consumer")
-    others = ("admin", "nuisance", "bad_sender")
+    others = ("admin", "nuisance", "bad_sender", "pipeliner")
     kinds = [random.choice(writers) for _ in range(random.choice((1, 2, 3)))]
     kinds += [random.choice(readers) for _ in range(random.choice((1, 2)))]
     kinds += [kind for kind in others if random.random() < 0.4 or (kind == "admin" and with_fleeting)]

@@ -18,7 +18,7 @@ from ottla.sim.network import SimNetwork
 from ottla.sim.node.admin import Admin
 from ottla.sim.node.ledger import Key, Ledger, name_of
 from ottla.sim.node.machine import Machine, look_twice
-from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance
+from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance, Pipeliner
 from ottla.sim.node.readers import Damaged, Reader, read_all
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.senders import Bad, Idempotent, Plain
@@ -48,6 +48,7 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
     "reader": Reader,
     "library_producer": LibraryProducer,
     "library_consumer": LibraryConsumer,
+    "pipeliner": Pipeliner,
     "nuisance": Nuisance,
 }
 
