@@ -46,7 +46,12 @@ class TransportOutlet:
         return self._transport.get_write_buffer_size()
 
     def send(self, parts: Sequence[Part]) -> None:
-        self._transport.writelines([part.read() if isinstance(part, Slice) else part for part in parts])
+        try:
+            data = [part.read() if isinstance(part, Slice) else part for part in parts]
+        except OSError:
+            self._transport.abort()  # The log was deleted or its disk failed since: half an answer is none.
+            return
+        self._transport.writelines(data)
 
     def close(self) -> None:
         """The transport closes itself."""

@@ -44,7 +44,7 @@ from ottla.core.metadata.framing import BadRecord, decode_record, encode_record
 from ottla.core.metadata.image import Image
 from ottla.core.metadata.snapshot import SnapshotId, encode_snapshot, records_of
 from ottla.io.ports import Clock, Random
-from ottla.kernel import Record, build_batch, read_records
+from ottla.kernel import Record, build_batch, crc_ok, read_records
 from ottla.observe.trace import trace, warn
 from ottla.storage.batches import BatchAt, BatchWalk
 from ottla.storage.log_directory import LogDirectory
@@ -162,6 +162,10 @@ class MetadataQuorum:
         log = self._log.log
         for segment in log.segments[log.segment_at(offset) :]:
             for batch in BatchWalk(self._log.here.of(segment).log, segment.size):
+                if not crc_ok(batch.data, 0, batch.header.size):
+                    # After a clean stop nobody has looked yet; a flipped bit must not become a decision nobody made.
+                    at = batch.header.base_offset
+                    raise LogDamaged(f"{self._log.here.path}, offset {at}: the batch fails its CRC")
                 if batch.header.last_offset >= offset:
                     yield batch
 
