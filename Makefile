@@ -23,6 +23,7 @@ check: install ## format, lint, types, unit tests and some seeds, in under a min
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 tests/unit tests/test_tidy.py
 	$(BIN)/python -m ottla.sim --seeds 0:20
+	$(BIN)/python -m ottla.sim node --seeds 0:10
 
 format: install ## rewrite the sources in the project's format
 	$(BIN)/ruff format .

@@ -261,8 +261,11 @@ class Nuisance:
     async def _never_read(self, transport: asyncio.Transport) -> None:
         """Asks for everything, again and again, and takes no answer."""
         transport.pause_reading()
-        wanted = [(key, 0) for key in self._scene.all_keys()]
-        request = _fetch_request(wanted, wait_ms=self._scene.random.choice((0, 5_000)))
+        waits, ledger = self._scene.random.random() < 0.5, self._scene.ledger
+        wanted = [
+            (key, max(ledger.partition(key).known, default=-1) + 1 if waits else 0) for key in self._scene.all_keys()
+        ]
+        request = _fetch_request(wanted, wait_ms=5_000 if waits else 0)
         for number in range(self._scene.random.choice((10, 150))):
             transport.writelines(encode_request(request, 13, number, "deaf"))
             if number % 20 == 0:

@@ -16,7 +16,7 @@ from ottla.sim.node.swarm import TopicPlan
 from ottla.sim.records import Record
 
 NODE = Address("node", 9092)
-REQUEST_TIMEOUT_MS = 2_500
+ANSWER_MS_MAX = 2_500
 CONNECT_TIMEOUT_MS = 2_000
 
 
@@ -95,7 +95,7 @@ class Line:
             self._connection = await connect(self.host, NODE, self.name, timeout_ms=CONNECT_TIMEOUT_MS)
         return self._connection
 
-    async def call(self, request: object, *, timeout_ms: int = REQUEST_TIMEOUT_MS, at_most: int | None = None) -> Any:
+    async def call(self, request: object, *, timeout_ms: int = ANSWER_MS_MAX, at_most: int | None = None) -> Any:
         """Raises ClientError."""
         connection = await self.connection()
         return await connection.call(request, timeout_ms=timeout_ms, at_most=at_most)

@@ -153,6 +153,7 @@ def _faults(random: Random) -> tuple[Fault, ...]:
     kinds = (
         Fault(EIO, operations=("sync", "sync_directory"), rate=0.01),
         Fault(EIO, operations=("write",), suffix=".log", rate=0.005),
+        Fault(EIO, operations=("lock",), rate=0.1),
         Fault(operations=("sync",), rate=0.1, delay_ms=300),
     )
     if random.random() < 0.75:

@@ -34,6 +34,8 @@ from ottla.wire.errors import Refused
 WATCH_EVERY_S = 0.25
 SETTLED_S = 90.0
 """After healing everything that was begun must be over in this time."""
+LONGEST_WAIT_S = 6.0
+"""No fetch waits longer."""
 _RESTART_S = 1.0
 
 
@@ -210,7 +212,7 @@ class World:
         """Nobody is there any more: nothing may be left of them. Then one more start, and one more look."""
         if self.machine.node is None:
             await self.machine.start()
-        await asyncio.sleep(1)
+        await asyncio.sleep(LONGEST_WAIT_S)  # Of some the node was never told that they are gone.
         self._check_nothing_left()
         await self.machine.stop()
         await self._look_twice()
