@@ -125,5 +125,12 @@ MUTANTS = [
     ),
 ]
 
-FOUND_BY: dict[str, int] = {}
+FOUND_BY = {
+    "recovered-readable-before-sync": 36,
+    "waiter-never-woken": 22,
+    "shared-buffer-kept": 32,
+    "log-made-anew": 15,
+    "topic-id-not-synced": 14,
+    "no-back-pressure": 12,
+}
 """A seed that found it last time, played first."""
