@@ -28,6 +28,8 @@ _CATCH_UP = "catch-up"
 REASONS = {
     "produce 50 to 150 B, 16 KiB batches": "records of mixed sizes are walked one by one in Python (`_walk`); the "
     "native kernel is for that",
+    "produce 10 x 100 B, 1 connection": "the event loop's own rounds take two fifths and the send a seventh; an answer "
+    "waits for the end of its round, which pays with many connections and costs a round of its own with one",
     "produce 10 x 100 B, 100 connections": "every request is a read, a write and a send of its own, and then some tens "
     "of microseconds of Python spread over many functions; Kafka spreads the same over both cores",
 }
