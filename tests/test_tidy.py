@@ -90,6 +90,8 @@ def _import_problems(path: str, package: str, node: ast.AST) -> Iterator[str]:
         top, _, rest = module.partition(".")
         if package in PURE and top in IMPURE_MODULES:
             yield f"{path}:{node.lineno}: {package} is pure and imports {module}"  # type: ignore[attr-defined]
+        if module.startswith("ottla.kernel.") and package not in ("", "kernel"):
+            yield f"{path}:{node.lineno}: {module} is inside the kernel; import it from ottla.kernel"  # type: ignore[attr-defined]
         other = rest.split(".")[0]
         if top == "ottla" and other in MAY_IMPORT and other not in MAY_IMPORT.get(package, {other}) | {package}:
             yield f"{path}:{node.lineno}: {package} may not import {other}"  # type: ignore[attr-defined]

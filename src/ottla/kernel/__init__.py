@@ -26,7 +26,14 @@ from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_tx
 from ottla.kernel.reference.checksum import batch_crc, crc_ok
 from ottla.kernel.reference.compact import Filtered, filter_batch, put_keys
 from ottla.kernel.reference.compress import compress, decompress
-from ottla.kernel.reference.control import ControlType, EndTxnMarker, read_control, read_end_txn_marker
+from ottla.kernel.reference.control import (
+    ControlType,
+    EndTxnMarker,
+    control_key,
+    control_type,
+    read_control,
+    read_end_txn_marker,
+)
 from ottla.kernel.reference.offset_map import OffsetMap
 from ottla.kernel.reference.produce import Checked, ProduceRules, check_produced, stamp
 from ottla.kernel.reference.records import Record, find_time, read_records
@@ -60,6 +67,8 @@ __all__ = [
     "build_end_txn_marker",
     "check_produced",
     "compress",
+    "control_key",
+    "control_type",
     "crc_ok",
     "decompress",
     "filter_batch",

@@ -9,8 +9,7 @@ Rule 2: `quorum-state` is written before anything that follows from it: a vote o
 import json
 from typing import Any, Final, NamedTuple
 
-from ottla.kernel import ControlType, CorruptBatch, Record
-from ottla.kernel.reference.control import control_key, control_type
+from ottla.kernel import ControlType, CorruptBatch, Record, control_key, control_type
 from ottla.wire.codec import Malformed, decode, encode
 from ottla.wire.records.control import (
     Endpoint,

@@ -15,8 +15,17 @@ from ottla.core.metadata.control import Voters, header_records, read_control_rec
 from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.framing import DIRECTORY_LEVEL, BadRecord, decode_record, encode_record
 from ottla.core.metadata.image import METADATA_VERSION, Broker, Image, Partition, Topic
-from ottla.kernel import BatchBuilder, ControlType, CorruptBatch, Record, build_batch, crc_ok, read_records, scan
-from ottla.kernel.reference.control import control_key
+from ottla.kernel import (
+    BatchBuilder,
+    ControlType,
+    CorruptBatch,
+    Record,
+    build_batch,
+    control_key,
+    crc_ok,
+    read_records,
+    scan,
+)
 from ottla.wire.codec import encode
 from ottla.wire.records import metadata as records
 from ottla.wire.records.control import SnapshotFooterRecord
