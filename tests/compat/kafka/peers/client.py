@@ -76,9 +76,14 @@ class Client:
         self._admin = AdminClient(self._bootstrap)
 
     def create_topics(self, topics: Mapping[str, Mapping[str, str]], partitions: Mapping[str, int]) -> None:
-        """Make topics with the given settings; one partition where nothing else is said."""
+        """Make topics with the given settings; one partition where nothing else is said.
+
+        Back once each partition answers: Kafka tells of a topic a moment before it leads its partitions.
+        """
         new = [NewTopic(name, partitions.get(name, 1), 1, config=dict(given)) for name, given in topics.items()]
         _wait_all(self._admin.create_topics(new))
+        made = [TopicPartition(one.topic, index) for one in new for index in range(one.num_partitions)]
+        self.list_offsets({partition: OffsetSpec.latest() for partition in made})
 
     def alter_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """Change some settings of a topic and leave the others."""
