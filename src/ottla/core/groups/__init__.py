@@ -1,0 +1,1 @@
+"""Groups as a log-backed state machine on `__consumer_offsets`."""

@@ -1,0 +1,11 @@
+"""What shares a group's partitions out among its members, by the names of `group.consumer.assignors`."""
+
+from typing import Final
+
+from ottla.core.groups.consumer.assignors.range_assignor import assign_ranges
+from ottla.core.groups.consumer.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec
+from ottla.core.groups.consumer.assignors.uniform import assign_uniformly
+
+ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
+
+__all__ = ["ASSIGNORS", "Assignment", "Assignor", "GroupSpec", "MemberSpec", "assign_ranges", "assign_uniformly"]

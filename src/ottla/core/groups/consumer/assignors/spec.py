@@ -1,0 +1,37 @@
+"""What an assignor is told and what it answers.
+
+Rule 1: an assignor is a function: the same specification gives the same assignment.
+Rule 2: every partition of a topic that somebody subscribed to goes to exactly one of its subscribers.
+Rule 3: what it is given is not changed; the partitions in an answer are new sets or the old ones, untouched.
+"""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+
+Assignment = Mapping[bytes, Set[int]]
+"""Partitions by topic id; a topic without partitions is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """A member as an assignor sees it."""
+
+    topics: Set[bytes]
+    """The ids of the topics that it subscribed to and that exist."""
+    assigned: Assignment = field(default_factory=dict)
+    """Its part of the target assignment so far."""
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    members: Mapping[str, MemberSpec]
+    """By member id."""
+    partitions: Mapping[bytes, int]
+    """How many partitions each subscribed topic has, by topic id."""
+    is_homogeneous: bool
+    """All members subscribed to the same topics."""
+
+
+Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
+"""Gives each member's partitions; who gets none may be left out."""
