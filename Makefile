@@ -9,7 +9,7 @@ help: ## list the targets
 
 install: .venv/installed ## make .venv with everything the project needs
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt $(shell find native/Cargo.toml native/src -type f)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
@@ -36,4 +36,4 @@ bench: install ## measure, and keep the figures in bench/RESULTS.md
 	$(BIN)/python -m bench
 
 clean: ## remove what was built
-	rm -rf .venv .peers build src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .peers build native/target src/ottla/kernel/*.so src/*.egg-info .mypy_cache .ruff_cache .hypothesis

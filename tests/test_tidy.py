@@ -17,6 +17,7 @@ IMPURE_MODULES = {
     *("datetime", "logging", "random", "secrets", "time"),
 }
 IMPURE_CALLS = {"open", "input", "exec", "eval", "__import__"}
+READS_ENVIRONMENT = {"kernel/choice.py"}  # Which kernel runs is settled before anything else does.
 GENERATES_CODE = {"wire/source.py", "wire/schema.py"}  # They compile source made from declarations, never from input.
 
 MAY_IMPORT = {
@@ -88,7 +89,7 @@ def python_problems(path: str, source: str) -> Iterator[str]:
 def _import_problems(path: str, package: str, node: ast.AST) -> Iterator[str]:
     for module in _imported(node):
         top, _, rest = module.partition(".")
-        if package in PURE and top in IMPURE_MODULES:
+        if package in PURE and top in IMPURE_MODULES and path not in READS_ENVIRONMENT:
             yield f"{path}:{node.lineno}: {package} is pure and imports {module}"  # type: ignore[attr-defined]
         if module.startswith("ottla.kernel.") and package not in ("", "kernel"):
             yield f"{path}:{node.lineno}: {module} is inside the kernel; import it from ottla.kernel"  # type: ignore[attr-defined]

@@ -3,8 +3,12 @@
 Rule 1: stateless. Bytes in, values out; no I/O, no clock, no logging. Any function may run in any thread.
 Rule 2: whatever bytes arrive from outside, the answer is a value or `CorruptBatch` / `InvalidRecords`, in time and
         memory proportional to the input and to the limits of decompression.
-Rule 3: everybody else imports this package and nothing inside it; `reference` is the plain-Python implementation.
+Rule 3: everybody else imports this package and nothing inside it. `reference` is the plain-Python implementation and
+        the specification; `_native`, built from `native/`, has the same functions and is used where it was built.
+Rule 4: bytes handed over are not written to until the call returns, not even by another thread.
 """
+
+from typing import TYPE_CHECKING
 
 from ottla.kernel.batch import (
     HEADER_SIZE,
@@ -21,11 +25,11 @@ from ottla.kernel.batch import (
     pack_header,
     read_header,
 )
+from ottla.kernel.choice import IMPLEMENTATION
 from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
 from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_txn_marker
 from ottla.kernel.reference.checksum import batch_crc, crc_ok
 from ottla.kernel.reference.compact import Filtered, filter_batch, put_keys
-from ottla.kernel.reference.compress import compress, decompress
 from ottla.kernel.reference.control import (
     ControlType,
     EndTxnMarker,
@@ -39,6 +43,11 @@ from ottla.kernel.reference.produce import Checked, ProduceRules, check_produced
 from ottla.kernel.reference.records import Record, find_time, read_records
 from ottla.kernel.reference.scan import Scan, scan
 
+if TYPE_CHECKING or IMPLEMENTATION == "reference":
+    from ottla.kernel.reference.compress import compress, decompress
+else:
+    from ottla.kernel._native import compress, decompress
+
 __all__ = [
     "BatchBuilder",
     "BatchHeader",
@@ -50,6 +59,7 @@ __all__ = [
     "EndTxnMarker",
     "Filtered",
     "HEADER_SIZE",
+    "IMPLEMENTATION",
     "InvalidRecords",
     "NO_LEADER_EPOCH",
     "NO_PRODUCER_EPOCH",

@@ -1,0 +1,36 @@
+//! The module `ottla.kernel._native`: the kernel's functions as Python calls them.
+//!
+//! Rule 1: signatures and result types are those of `ottla.kernel.reference`; the façade `ottla.kernel` picks one.
+//! Rule 2: every function's work goes through `call`, which lets other threads run meanwhile if the work is long, and
+//!         lets no panic out.
+
+mod buffer;
+mod codec;
+mod errors;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::prelude::*;
+
+use crate::errors::{Fault, Result};
+
+/// From so many bytes on, work takes longer than handing the interpreter to another thread and back.
+const LONG_PLAIN: usize = 64 * 1024;
+/// The same where bytes are compressed or decompressed.
+const LONG_COMPRESSED: usize = 4 * 1024;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    codec::register(module)?;
+    Ok(())
+}
+
+/// The result of `work`, with its fault as the exception Python knows.
+fn call<T: Send>(py: Python<'_>, long: bool, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    let guarded = || {
+        // Nothing of a function that panicked is used again: its values are dropped with it.
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Fault::of_panic(&*panic)))
+    };
+    let result = if long { py.detach(guarded) } else { guarded() };
+    result.map_err(|fault| errors::to_python(py, fault))
+}

@@ -1,0 +1,34 @@
+"""Which of the two kernels runs: decided once, when the package is imported.
+
+Rule 1: the native one if it was built, else the reference: slower by far, with the same answers.
+Rule 2: OTTLA_KERNEL=reference or =native in the environment decides otherwise. Asked for by name, a native kernel that
+        is not there is an error: nobody measures or tests the wrong one unawares.
+"""
+
+import os
+from importlib.util import find_spec
+from typing import Final, Literal
+
+Implementation = Literal["native", "reference"]
+
+_VARIABLE: Final = "OTTLA_KERNEL"
+
+
+def chosen(asked: str, native_built: bool) -> Implementation:
+    """The kernel for the variable's value and what is installed."""
+    match asked:
+        case "":
+            return "native" if native_built else "reference"
+        case "reference":
+            return "reference"
+        case "native" if native_built:
+            return "native"
+        case "native":
+            raise ImportError(
+                f"{_VARIABLE}=native, but the native kernel is not installed: install Rust and then Ottla again, "
+                f"or unset {_VARIABLE}"
+            )
+    raise ImportError(f"{_VARIABLE}={asked}; it may be native, reference, or unset")
+
+
+IMPLEMENTATION: Final = chosen(os.environ.get(_VARIABLE, ""), find_spec("ottla.kernel._native") is not None)
