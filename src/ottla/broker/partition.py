@@ -10,8 +10,9 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from ottla.broker.waiters import Waiter
+from ottla.broker.waiters import Watcher
 from ottla.config import MIN_INSYNC_REPLICAS
+from ottla.core.log.producers import Origin
 from ottla.storage.partition_log import Appended, PartitionLog, Slice
 from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.errors import Error, Refused
@@ -23,7 +24,7 @@ class Partition:
     topic_id: bytes
     leader_epoch: int
     isr: tuple[int, ...]
-    waiters: dict[Waiter, None] = field(default_factory=dict)
+    waiters: dict[Watcher, None] = field(default_factory=dict)
     _syncing: "asyncio.Task[None] | None" = None
     _unsynced: "deque[tuple[int, asyncio.Future[Refused | None]]]" = field(default_factory=deque)
 
@@ -57,21 +58,35 @@ class Partition:
 
     # Writing.
 
-    def append(self, records: memoryview, *, acks: int) -> Appended:
+    def append(
+        self, records: memoryview, *, acks: int, origin: Origin = Origin.CLIENT, transaction_version: int = 0
+    ) -> Appended:
         """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`."""
         if acks == -1:
-            wanted = self.log.log.config[MIN_INSYNC_REPLICAS]
-            if len(self.isr) < wanted:
-                raise Refused(
-                    Error.NOT_ENOUGH_REPLICAS,
-                    f"{self.name}: {len(self.isr)} replicas are in sync, min.insync.replicas asks for {wanted}",
-                )
-        appended = self.log.append(records, self.leader_epoch)
+            self.check_in_sync()
+        appended = self.log.append(records, self.leader_epoch, origin=origin, transaction_version=transaction_version)
+        self._appended(0 if appended.duplicate else len(records))
+        return appended
+
+    def append_own(self, batch: bytes) -> None:
+        """Append what this broker built and numbered itself as a coordinator: there is nothing to check in it."""
+        self.log.append_replicated(batch)
+        self._appended(len(batch))
+
+    def check_in_sync(self) -> None:
+        """Whether enough replicas have what is here for more to be written."""
+        wanted = self.log.log.config[MIN_INSYNC_REPLICAS]
+        if len(self.isr) < wanted:
+            raise Refused(
+                Error.NOT_ENOUGH_REPLICAS,
+                f"{self.name}: {len(self.isr)} replicas are in sync, min.insync.replicas asks for {wanted}",
+            )
+
+    def _appended(self, size: int) -> None:
         if self.log.log.must_flush:
             self._begin_sync()
-        elif not appended.duplicate:
-            self._commit(self.log.log.end_offset, len(records))
-        return appended
+        elif size:
+            self._commit(self.log.log.end_offset, size)
 
     @property
     def must_sync(self) -> bool:

@@ -10,10 +10,20 @@ from collections.abc import Iterable
 from typing import Protocol
 
 
+class Watcher(Protocol):
+    """Someone who wants to know what becomes of a partition."""
+
+    def grown(self, size: int, /) -> None:
+        """So many more bytes are committed."""
+
+    def wake(self) -> None:
+        """The partition has changed, or goes away."""
+
+
 class Watched(Protocol):
     """Something that grows and has waiters: an ordered set, so that the order of waking does not depend on hashes."""
 
-    waiters: "dict[Waiter, None]"
+    waiters: dict[Watcher, None]
 
 
 class Waiter:
