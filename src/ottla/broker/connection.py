@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.broker.dispatch import Answer, Call, answer, answer_late, answer_unknown
+from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown
 from ottla.broker.outlet import Outlet, Part, outlet_for
 from ottla.observe.trace import warn
 from ottla.wire.codec import Malformed
@@ -39,7 +39,7 @@ class _Open:
     __slots__ = ("answer",)
 
     def __init__(self) -> None:
-        self.answer: Answer | None = None
+        self.answer: Frame | Hangup | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -95,12 +95,21 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_ms = self.node.clock.monotonic_ms()
         if self._own is None:
-            self._take(self.node.receive_buffer[:nbytes])
+            received = self.node.receive_buffer
+            if nbytes > _SIZE.size and _SIZE.unpack_from(received)[0] == nbytes - _SIZE.size and self._may_take(nbytes):
+                self._receive(received[_SIZE.size : nbytes])  # One whole frame, as nearly always.
+            else:
+                self._take(received[:nbytes])
         else:
             self._filled += nbytes
             if self._filled >= self._needed():
                 whole, self._own = memoryview(self._own)[: self._filled], None
                 self._take(whole)
+        if self._ready:
+            self.node.outbox.add(self)
+
+    def _may_take(self, size: int) -> bool:
+        return size <= self.node.request_bytes_max and not self._closed and not self._paused
 
     def _needed(self) -> int:
         """How many bytes the frame at the front of the own buffer takes, as far as it can be told."""
@@ -155,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         except UnknownRequest as unknown:
             header = unknown.header
             call = Call(self.node, self, header.request_api_key, 0, header.correlation_id, header.client_id)
-            result: Answer | Awaitable[Any] | None = answer_unknown(call, str(unknown))
+            result: Frame | Hangup | Awaitable[Any] | None = answer_unknown(call, str(unknown))
         except Malformed as malformed:
             self.refuse(str(malformed))
             return
@@ -164,17 +173,20 @@ class Connection(asyncio.BufferedProtocol):
             result = answer(request.body, call)
         if result is None:
             return  # Produce with acks=0.
-        if isinstance(result, Answer) and not self._open:
+        if type(result) is list and not self._open:
             self._pass_on(result)
         else:
             self._wait_for_turn(result, call)
-        self._slow_down()
+        if not self._paused and self._is_behind():
+            self._paused = True
+            self._transport.pause_reading()
 
-    def _wait_for_turn(self, result: Answer | Awaitable[Any], call: Call) -> None:
+    def _wait_for_turn(self, result: Frame | Hangup | Awaitable[Any], call: Call) -> None:
         waiting = _Open()
         self._open.append(waiting)
-        if isinstance(result, Answer):
+        if isinstance(result, list | Hangup):
             waiting.answer = result
+            self._pass_on_those_ready()
         else:
             task = asyncio.ensure_future(result)
             self._tasks[task] = None
@@ -182,39 +194,39 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, waiting: _Open, task: asyncio.Future[Any], call: Call) -> None:
         self._tasks.pop(task, None)
-        if task.cancelled():
-            return
-        waiting.answer = answer_late(task, call)
+        if not task.cancelled():
+            waiting.answer = answer_late(task, call)
+            self._pass_on_those_ready()
+            if self._ready:
+                self.node.outbox.add(self)
+
+    def _pass_on_those_ready(self) -> None:
         while self._open and not self._closed and (first := self._open[0].answer) is not None:
             self._open.popleft()
-            self._pass_on(first)
+            if isinstance(first, Hangup):
+                self._hang_up(first)
+            else:
+                self._pass_on(first)
 
-    def _pass_on(self, answered: Answer) -> None:
-        """Send an answer whose turn has come; a small one soon, together with others."""
-        if answered.fault is not None:
-            self.refuse(answered.fault)
-            return
-        if answered.is_failure:
+    def _hang_up(self, hangup: Hangup) -> None:
+        """End the connection when the answers before have been sent."""
+        if hangup.reason is not None:
+            self.refuse(hangup.reason)
+        else:
             self.send_ready()
             self.close()
-            return
-        was_empty = not self._ready
-        self._ready += answered.parts
-        if len(self._ready) >= _ANSWERS_TOGETHER or sum(map(len, answered.parts)) > _SMALL_ANSWER_MAX:
+
+    def _pass_on(self, frame: Frame) -> None:
+        """Send an answer whose turn has come; a small one soon, together with others."""
+        self._ready += frame
+        if len(self._ready) >= _ANSWERS_TOGETHER or (len(frame) > 1 and sum(map(len, frame)) > _SMALL_ANSWER_MAX):
             self.send_ready()
-        elif was_empty:
-            self.node.outbox.add(self)
 
     def send_ready(self) -> None:
         if self._ready and not self._closed:
             ready, self._ready = self._ready, []
             self._outlet.send(ready)
             self._go_on()
-
-    def _slow_down(self) -> None:
-        if not self._paused and self._is_behind():
-            self._paused = True
-            self._transport.pause_reading()
 
     def _go_on(self) -> None:
         if self._paused and not self._closed and not self._is_behind():
@@ -223,6 +235,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._own is not None:
                 waiting, self._own = memoryview(self._own)[: self._filled], None
                 self._take(waiting)
+                if self._ready:
+                    self.node.outbox.add(self)
 
     def _is_behind(self) -> bool:
         return len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX

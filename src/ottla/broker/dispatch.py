@@ -6,9 +6,10 @@ connection's order. It returns the response, or an awaitable of it; `None` means
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.outlet import Part
 from ottla.observe.trace import warn
@@ -50,7 +51,8 @@ ROUTES: dict[ApiKey, str] = {
 """Module and function under `broker/handlers`; imported when first asked for, so that a node starts at once."""
 
 
-class Call(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Call:
     """What a handler may want to know beside the request."""
 
     node: "Node"
@@ -61,51 +63,51 @@ class Call(NamedTuple):
     client_id: str | None
 
 
-class Answer(NamedTuple):
-    """A whole frame in parts, or why the connection has to end."""
-
-    parts: list[Part]
-    fault: str | None = None
-    is_failure: bool = False
-    """The connection has to end, and why was said already."""
+Frame = list[Part]
+"""A whole answer in parts."""
 
 
-def answer(request: Any, call: Call) -> Answer | Awaitable[Any] | None:
+@dataclass(slots=True, eq=False)
+class Hangup:
+    """Instead of an answer: the connection has to end."""
+
+    reason: str | None = None
+    """None: it was said already."""
+
+
+def answer(request: Any, call: Call) -> Frame | Hangup | Awaitable[Any] | None:
     """Have a request handled; whatever happens becomes an answer. What is to be awaited is the response."""
     try:
-        handler = handler_of(call.api_key)
-        response = handler(request, call)
-        if response is None:
-            return None
+        response = handler_of(call.api_key)(request, call)
         if isinstance(response, Struct):
-            return Answer(encode_response(response, call.version, call.correlation_id))
-        later: Awaitable[Any] = response
+            return encode_response(response, call.version, call.correlation_id)
+        later: Awaitable[Any] | None = response
         return later
     except Exception as error:
         return _failed(call, error)
 
 
-def answer_late(response: "Future[Any]", call: Call) -> Answer:
+def answer_late(response: "Future[Any]", call: Call) -> Frame | Hangup:
     """The answer to a request whose handling took a while and is over."""
     try:
-        return Answer(encode_response(response.result(), call.version, call.correlation_id))
+        return encode_response(response.result(), call.version, call.correlation_id)
     except Exception as error:
         return _failed(call, error)
 
 
-def _failed(call: Call, error: Exception) -> Answer:
+def _failed(call: Call, error: Exception) -> Hangup:
     """An error that no handler foresaw. The client cannot be told in the response's own words, so it is cut off."""
     warn("request.failed", api=ApiKey(call.api_key).name, version=call.version, peer=call.connection.peer, error=error)
-    return Answer([], is_failure=True)
+    return Hangup()
 
 
-def answer_unknown(call: Call, reason: str) -> Answer:
+def answer_unknown(call: Call, reason: str) -> Frame | Hangup:
     """ApiVersions in a version we lack is answered in version 0, so that the client can choose another (KIP-511)."""
     if call.api_key != ApiKey.API_VERSIONS:
-        return Answer([], reason)
+        return Hangup(reason)
     from ottla.broker.handlers.api_versions import unsupported_version
 
-    return Answer(encode_response(unsupported_version(), 0, call.correlation_id))
+    return encode_response(unsupported_version(), 0, call.correlation_id)
 
 
 @cache

@@ -73,12 +73,26 @@ class SocketOutlet:
     def send(self, parts: Sequence[Part]) -> None:
         if self._closed:
             return
+        if len(parts) == 1 and not self._queue and type(parts[0]) is bytes and self._send_at_once(parts[0]):
+            return
         for part in parts:
             if size := len(part):
                 self._queue.append(part)
                 self.queued_bytes += size
         if not self._waiting:
             self._flush()
+
+    def _send_at_once(self, data: bytes) -> bool:
+        """Send one buffer past the queue, as most answers go; False, and nothing was sent, where that cannot be."""
+        try:
+            sent = self._socket.send(data)
+        except OSError:
+            return False  # No room, or broken: the long way finds out which.
+        if sent < len(data):
+            self._queue.append(memoryview(data)[sent:])
+            self.queued_bytes = len(data) - sent
+            self._flush()
+        return True
 
     def close(self) -> None:
         if not self._closed:

@@ -18,6 +18,7 @@ from ottla.wire.types import Buffer
 
 _SIZE: Final = Struct(">i")
 _FIRST_OF_HEADER: Final = Struct(">hhi")
+_HEADER_TO_CLIENT_ID: Final = Struct(">hhih")
 _ID_WITHOUT_TAGS: Final = Struct(">ix")
 _PLAIN_REQUEST_HEADER: Final = 1
 _COPIED_MAX: Final = 4096  # Up to this size copying is cheaper than a buffer more in the frame.
@@ -74,6 +75,11 @@ def response_header_version(message: Message, version: int) -> int:
 
 def decode_request(frame: Buffer) -> Request:
     """The request in a frame. Raises `Malformed`, or `UnknownRequest` when there is no such request."""
+    plain = _decode_plain_header(frame)
+    if plain is not None:
+        how, version, correlation_id, client_id, position = plain
+        body, _ = decode_from(how.cls, version, frame, position)
+        return tuple.__new__(Request, (how.api_key, version, correlation_id, client_id, body))
     if len(frame) < _FIRST_OF_HEADER.size:
         raise Malformed("RequestHeader", _PLAIN_REQUEST_HEADER, "", "is cut short")
     api_key, version, _ = _FIRST_OF_HEADER.unpack_from(frame)
@@ -84,6 +90,32 @@ def decode_request(frame: Buffer) -> Request:
     # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
     body, _ = decode_from(known.cls, version, frame, position)
     return Request(known.api_key, version, header.correlation_id, header.client_id, body)
+
+
+def _decode_plain_header(frame: Buffer) -> "tuple[_Known, int, int, str, int] | None":
+    """A `RequestHeader` as nearly all are, read by hand: it is on the way of every request. None: ask the codec.
+
+    How to read the body, its version, correlation id, client id, and where the body begins.
+    """
+    size = len(frame)
+    if size <= _HEADER_TO_CLIENT_ID.size:
+        return None
+    api_key, version, correlation_id, length = _HEADER_TO_CLIENT_ID.unpack_from(frame)
+    known = _known_requests.get((api_key, version))
+    end = _HEADER_TO_CLIENT_ID.size + length
+    if known is None or length < 0 or end >= size:
+        return None
+    if known.header_version > _PLAIN_REQUEST_HEADER:
+        if frame[end]:
+            return None  # It has tagged fields.
+        body_at = end + 1
+    else:
+        body_at = end
+    try:
+        client_id = str(frame[_HEADER_TO_CLIENT_ID.size : end], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    return known, version, correlation_id, client_id, body_at
 
 
 class _Known(NamedTuple):
@@ -138,9 +170,16 @@ def encode_request(body: object, version: int, correlation_id: int, client_id: s
 
 def encode_response(body: object, version: int, correlation_id: int) -> list[Any]:
     """The buffers of a whole frame; see `codec.encode_parts`."""
-    plain = response_header_version(message_of(type(body)), version) == 0
+    cls = type(body)
+    plain = _plain_answers.get((cls, version))
+    if plain is None:
+        plain = _plain_answers[cls, version] = response_header_version(message_of(cls), version) == 0
     # A `ResponseHeader`, written by hand: it is on the way of every answer.
     return _joined(_SIZE.pack(correlation_id) if plain else _ID_WITHOUT_TAGS.pack(correlation_id), body, version)
+
+
+_plain_answers: dict[tuple[type, int], bool] = {}
+"""Whether the header of an answer is the correlation id alone; those sent so far."""
 
 
 def _joined(header: bytes, body: object, version: int) -> list[Any]:

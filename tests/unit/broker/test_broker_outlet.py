@@ -142,3 +142,30 @@ def test_outbox_lets_everybody_send_at_the_end_of_the_round() -> None:
         assert sent == ["a", "b", "c", "d"]
 
     asyncio.run(run())
+
+
+def test_outbox_does_not_keep_one_waiting_who_is_alone() -> None:
+    """Nobody else has answers, so there is nothing to wait for; with others about, it goes with them."""
+    sent: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def send_ready(self) -> None:
+            sent.append(self.name)
+
+    async def run() -> None:
+        outbox = Outbox()
+        alone, other = Named("alone"), Named("other")
+        outbox.add(alone)
+        await asyncio.sleep(0)
+        outbox.add(alone)
+        assert sent == ["alone", "alone"]
+        outbox.add(other)
+        outbox.add(alone)
+        assert sent == ["alone", "alone"]
+        await asyncio.sleep(0)
+        assert sent == ["alone", "alone", "other", "alone"]
+
+    asyncio.run(run())
