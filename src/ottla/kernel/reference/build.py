@@ -25,11 +25,11 @@ from ottla.kernel.batch import (
     TimestampType,
     attributes_of,
 )
+from ottla.kernel.control import ControlType, control_key, end_txn_value
 from ottla.kernel.reference.compress import compress
-from ottla.kernel.reference.control import ControlType, control_key, end_txn_value
 from ottla.kernel.reference.layout import wrap64
-from ottla.kernel.reference.records import Record
 from ottla.kernel.reference.varint import encode
+from ottla.kernel.values import Record
 
 _HEAD: Final = Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
 _CHECKED: Final = Struct(">hiqqqhii")  # attributes to count: what the CRC covers before the records

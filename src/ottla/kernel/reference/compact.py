@@ -11,7 +11,7 @@ Rule 4: a batch that loses all goes, unless it must stay to say what its produce
         ended: then it is a header without records.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.kernel.batch import (
     NO_TIMESTAMP,
@@ -23,18 +23,9 @@ from ottla.kernel.batch import (
 from ottla.kernel.reference.build import BatchBuilder, assemble
 from ottla.kernel.reference.layout import Span, records_of, spans
 from ottla.kernel.reference.offset_map import OffsetMap
+from ottla.kernel.values import Filtered
 
 _NONE_KEPT: Final = -1
-
-
-class Filtered(NamedTuple):
-    """What is left of a batch."""
-
-    batch: Buffer | None  # None: nothing. The very bytes of the batch if it stays as it is.
-    records_kept: int
-    records_dropped: int
-    max_timestamp: int  # Of the batch that is left; -1 without one.
-    offset_of_max_timestamp: int  # For the time index: the last offset of the batch that is left; -1 without one.
 
 
 def put_keys(

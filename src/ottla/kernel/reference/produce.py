@@ -14,7 +14,7 @@ Rule 5: a batch is rebuilt only to be compressed otherwise (compression.type), o
 """
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.kernel.batch import (
     ATTRIBUTES_AT,
@@ -47,6 +47,7 @@ from ottla.kernel.reference.layout import (
 )
 from ottla.kernel.reference.varint import encode, read_unsigned
 from ottla.kernel.reference.verdict import Faults, Window
+from ottla.kernel.values import Checked, ProduceRules
 from ottla.wire.errors import Error, Refused
 
 _OFFSET: Final = Struct(">q")
@@ -56,31 +57,6 @@ _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
-
-
-class ProduceRules(NamedTuple):
-    """The settings of a topic that decide what may be appended to it; defaults are Kafka's."""
-
-    compacted: bool = False
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3_600_000
-    codec: Codec | None = None  # None: as the producer compressed it.
-    level: int | None = None  # Used only when a batch is compressed here.
-    max_message_bytes: int | None = None  # None: any size.
-    from_client: bool = True  # False: a coordinator of this broker appends; rule 1 is not for it.
-
-
-class Checked(NamedTuple):
-    """A batch fit to be stamped and appended."""
-
-    batch: memoryview  # The buffer it came in, unless it was rebuilt.
-    header: BatchHeader
-    max_timestamp: int
-    # What the time index gets beside the max timestamp: the batch's last offset, not that of the record which has it,
-    # since followers and recovery look at headers only. -1 without a timestamp.
-    offset_delta_of_max_timestamp: int
-    recompressed: bool
 
 
 def check_produced(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: int) -> Checked:

@@ -1,22 +1,9 @@
 """Reading the records of a batch: for tools, look-up by time, coordinators that load their state, and consumers."""
 
-from typing import NamedTuple
-
 from ottla.kernel.batch import BatchHeader, Buffer, read_header
 from ottla.kernel.reference.layout import records_of, spans
 from ottla.kernel.reference.varint import read
-
-Headers = tuple[tuple[str, bytes | None], ...]
-
-
-class Record(NamedTuple):
-    """A record with its absolute offset and its effective timestamp."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+from ottla.kernel.values import Headers, Record
 
 
 def read_records(buffer: Buffer, header: BatchHeader | None = None, position: int = 0) -> list[Record]:

@@ -7,7 +7,7 @@ Rule 3: the base offset and the leader epoch are outside the checksum, so a flip
 """
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.kernel.batch import (
     HEADER,
@@ -19,17 +19,9 @@ from ottla.kernel.batch import (
     header_fault,
 )
 from ottla.kernel.reference.checksum import batch_crc, crc_fault
+from ottla.kernel.values import Scan
 
 _LENGTH_TO_MAGIC: Final = Struct(">iib")  # length, leader epoch, magic
-
-
-class Scan(NamedTuple):
-    """What a stretch of bytes holds."""
-
-    headers: list[BatchHeader]
-    consumed: int  # Bytes of whole, valid batches from the start.
-    needed: int  # Size of the batch that begins at `consumed` and does not end here; 0 if not even that can be told.
-    fault: str | None  # Why no valid batch begins at `consumed`; None: the bytes merely end.
 
 
 def scan(buffer: Buffer, *, check_crc: bool = True) -> Scan:
