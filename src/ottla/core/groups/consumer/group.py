@@ -1,0 +1,261 @@
+"""A consumer group: what its records say, replayed.
+
+Rule 1: the `replay_*` methods are the only mutators.
+Rule 2: the group's epoch counts what has changed (members' subscriptions, their topics); the assignment's epoch is that
+        of the group for which the target was computed; a member's epoch is the target that it has reached. Hence
+        member <= assignment <= group, and a group is stable when all are equal.
+Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`. It is free for another member only
+        when it is not there.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ottla.core.coordination import CoordinatorRecord
+from ottla.core.groups.consumer import records
+from ottla.core.groups.consumer.assignors import Assignment
+from ottla.core.groups.consumer.member import LEAVE_EPOCH, Member, OwnedPartitions
+from ottla.core.groups.consumer.regexes import ResolvedRegex
+from ottla.core.groups.consumer.topics import NO_TOPICS_HASH
+from ottla.wire.errors import Error, Refused
+from ottla.wire.records import consumer_groups as wire
+
+PROTOCOL_TYPE: Final = "consumer"
+FIRST_EPOCH: Final = 1
+_NO_EPOCH: Final = -1
+
+EMPTY: Final = "Empty"
+ASSIGNING: Final = "Assigning"
+RECONCILING: Final = "Reconciling"
+STABLE: Final = "Stable"
+
+
+class Subscriptions(NamedTuple):
+    """How many members named each topic and each regular expression, and how many expressions match each topic."""
+
+    names: Counter[str]
+    regexes: Counter[str]
+    matched: Counter[str]
+
+    def topics(self) -> Set[str]:
+        return self.names.keys() | self.matched.keys()
+
+    def are_homogeneous(self, members: int) -> bool:
+        """All members have the same topics: by name, or by one regular expression and no name beside it."""
+        if not self.regexes:
+            return all(count == members for count in self.names.values())
+        return next(iter(self.regexes.values())) == members and not self.names
+
+    def changed(self, old: Member | None, new: Member | None, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
+        """With one member in place of another; an expression that nobody has any more matches nothing."""
+        return self.without([] if old is None else [old], resolved).with_member(new)
+
+    def with_member(self, member: Member | None) -> "Subscriptions":
+        if member is None:
+            return self
+        return Subscriptions(
+            self.names + Counter(member.topic_names), self.regexes + _one(member.topic_regex), self.matched
+        )
+
+    def without(self, members: Iterable[Member], resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
+        names, regexes, matched = Counter(self.names), Counter(self.regexes), Counter(self.matched)
+        for member in members:
+            names -= Counter(member.topic_names)
+            regexes -= _one(member.topic_regex)
+        for regex in self.regexes.keys() - regexes.keys():
+            if regex in resolved:
+                matched -= Counter(resolved[regex].topics)
+        return Subscriptions(names, regexes, matched)
+
+
+def _one(regex: str | None) -> Counter[str]:
+    return Counter([regex] if regex else [])
+
+
+class ConsumerGroup:
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = NO_TOPICS_HASH
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp = 0
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """Member id by instance id."""
+        self.target: dict[str, Assignment] = {}
+        self.resolved_regexes: dict[str, ResolvedRegex] = {}
+        self.subscriptions = Subscriptions(Counter(), Counter(), Counter())
+        self.has_partition_metadata = False
+        """A release before 4.1 wrote the topics' sizes down; they are to be removed from the log."""
+        self.classic_members = 0
+        self._assignors: Counter[str] = Counter()
+        self._owner_epochs: dict[bytes, dict[int, int]] = {}
+        # Not durable: when the topics are to be looked at anew.
+        self.refresh_at_ms = 0
+        self.seen_changes = -1
+
+    # Asking.
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ASSIGNING
+        reconciled = all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
+        return STABLE if reconciled else RECONCILING
+
+    def member(self, member_id: str) -> Member:
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refused(Error.UNKNOWN_MEMBER_ID, f"member {member_id!r} is not in group {self.group_id}")
+        return member
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.member(member_id)
+
+    def target_of(self, member: Member) -> Assignment:
+        """A member's part of the target; a static member that came back has its predecessor's."""
+        if member.instance_id is None:
+            return self.target.get(member.member_id, {})
+        return self.target.get(self.static_members.get(member.instance_id, member.member_id), {})
+
+    def is_owned(self, topic_id: bytes, partition: int) -> bool:
+        return partition in self._owner_epochs.get(topic_id, ())
+
+    def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
+        """The one that most members ask for, if any does; `new` counts in place of `old`."""
+        counts = Counter(self._assignors)
+        if old is not None and old.server_assignor is not None:
+            counts -= Counter([old.server_assignor])
+        if new is not None and new.server_assignor is not None:
+            counts[new.server_assignor] += 1
+        return max(sorted(counts), key=counts.__getitem__, default=None)
+
+    def shares_classic_protocol(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """A classic member may join: one of its assignors is known to all classic members that are here."""
+        if protocol_type != PROTOCOL_TYPE:
+            return False
+        known = Counter(name for member in self.classic() for name, _ in member.classic.protocols)  # type: ignore[union-attr]
+        return any(known[name] == self.classic_members for name in names)
+
+    def classic(self) -> Iterator[Member]:
+        return (member for member in self.members.values() if member.classic is not None)
+
+    def waits_for_others(self, member: Member) -> bool:
+        """Somebody still owns what this member is to get."""
+        return any(
+            self.is_owned(topic_id, partition) and partition not in member.assigned.get(topic_id, {})
+            for topic_id, partitions in self.target.get(member.member_id, {}).items()
+            for partition in partitions
+        )
+
+    def last_refresh(self) -> ResolvedRegex | None:
+        """Any of the resolved expressions: they are refreshed together."""
+        return next(iter(self.resolved_regexes.values()), None)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What removes the group from the log."""
+        return records.no_group(self.group_id, self.members, self.resolved_regexes)
+
+    # Replaying.
+
+    def replay_epoch(self, value: wire.ConsumerGroupMetadataValue) -> None:
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def replay_member(self, member_id: str, value: wire.ConsumerGroupMemberMetadataValue | None) -> None:
+        old = self.members.get(member_id)
+        if value is not None:
+            self._put(old, replace(old or Member(member_id), **records.read_member(value)))  # type: ignore[arg-type]
+        elif old is not None:
+            self._put(old, None)
+
+    def replay_target_epoch(self, value: wire.ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
+        if value is None:
+            self.assignment_epoch, self.assignment_timestamp = _NO_EPOCH, 0
+        else:
+            self.assignment_epoch, self.assignment_timestamp = value.assignment_epoch, value.assignment_timestamp
+
+    def replay_target(self, member_id: str, value: wire.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = records.read_target(value)
+
+    def replay_current(self, member_id: str, value: wire.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        old = self.members.get(member_id)
+        if value is not None:
+            self._put(old, replace(old or Member(member_id), **records.read_current(value)))  # type: ignore[arg-type]
+        elif old is not None:
+            gone = replace(
+                old, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned={}, pending_revocation={}
+            )
+            self._put(old, gone)
+
+    def replay_regex(self, regex: str, value: wire.ConsumerGroupRegularExpressionValue | None) -> None:
+        matched = self.subscriptions.matched
+        old = self.resolved_regexes.pop(regex, None)
+        if old is not None:
+            matched -= Counter(old.topics)
+        if value is not None:
+            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            self.resolved_regexes[regex] = resolved
+            matched += Counter(resolved.topics)
+        self.subscriptions = self.subscriptions._replace(matched=matched)
+
+    def _put(self, old: Member | None, new: Member | None) -> None:
+        """One member in place of another of the same id."""
+        self._count(old, new)
+        if old is not None:
+            self._release(old.assigned, old.member_epoch)
+            self._release(old.pending_revocation, old.member_epoch)
+        if new is not None:
+            self._own(new.assigned, new.member_epoch)
+            self._own(new.pending_revocation, new.member_epoch)
+            self.members[new.member_id] = new
+            if new.instance_id is not None:
+                self.static_members[new.instance_id] = new.member_id
+        elif old is not None:
+            del self.members[old.member_id]
+            if old.instance_id is not None and self.static_members.get(old.instance_id) == old.member_id:
+                del self.static_members[old.instance_id]
+
+    def _count(self, old: Member | None, new: Member | None) -> None:
+        """Keep what is counted over all members."""
+        if old is not None and new is not None and old.counts_as(new):
+            return
+        names, regexes, matched = self.subscriptions
+        if old is not None:
+            names -= Counter(old.topic_names)
+            regexes -= _one(old.topic_regex)
+            self._assignors -= _one(old.server_assignor)
+            self.classic_members -= old.classic is not None
+        if new is not None:
+            names += Counter(new.topic_names)
+            regexes += _one(new.topic_regex)
+            self._assignors += _one(new.server_assignor)
+            self.classic_members += new.classic is not None
+        self.subscriptions = Subscriptions(names, regexes, matched)
+
+    def _own(self, partitions: OwnedPartitions, epoch: int) -> None:
+        for topic_id, owned in partitions.items():
+            epochs = self._owner_epochs.setdefault(topic_id, {})
+            for partition in owned:
+                epochs[partition] = max(epochs.get(partition, epoch), epoch)
+
+    def _release(self, partitions: OwnedPartitions, epoch: int) -> None:
+        """A compacted log may tell that a member has a partition after telling that it went to another one."""
+        for topic_id, owned in partitions.items():
+            epochs = self._owner_epochs.get(topic_id, {})
+            for partition in owned:
+                if epochs.get(partition) == epoch:
+                    del epochs[partition]
+            if not epochs:
+                self._owner_epochs.pop(topic_id, None)

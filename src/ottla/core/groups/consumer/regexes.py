@@ -1,0 +1,72 @@
+"""Subscriptions by regular expression, in linear time.
+
+Rule 1: patterns are RE2's, as in Kafka (which runs RE2/J): no back-references, no look-around, hence no pattern that
+        takes longer than the text is long. A pattern that is none is refused with INVALID_REGULAR_EXPRESSION.
+Rule 2: a pattern must match a topic's whole name.
+Rule 3: a pattern is resolved by its group, not by each member: all who subscribed to it get the same topics, and the
+        result is written down with the version of the metadata that it was found in.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import re2
+
+from ottla.wire.errors import Error, Refused
+
+_PROGRAM_BYTES_MAX: Final = 1 << 20
+"""What a compiled pattern may take; a hostile one such as (((a{100}){100}){100}) wants gigabytes."""
+_KEPT_MAX: Final = 1_000
+
+
+class ResolvedRegex(NamedTuple):
+    topics: frozenset[str]
+    version: int
+    """The offset of the last metadata record that was seen."""
+    timestamp: int
+
+
+class Regexes:
+    """Compiled patterns, kept for the next look."""
+
+    def __init__(self) -> None:
+        self._options = re2.Options()
+        self._options.log_errors = False
+        self._options.max_mem = _PROGRAM_BYTES_MAX
+        self._compiled: dict[str, re2._Regexp] = {}
+
+    def check(self, regex: str) -> None:
+        """Refuses a pattern that is none."""
+        self._compile(regex)
+
+    def resolve(
+        self, regexes: Iterable[str], names: Iterable[str], version: int, now_ms: int
+    ) -> dict[str, ResolvedRegex]:
+        """The topics that each pattern matches; one that cannot be compiled (another release took it) matches none."""
+        resolved = {}
+        known = list(names)
+        for regex in regexes:
+            try:
+                pattern = self._compile(regex)
+                topics = frozenset(name for name in known if pattern.fullmatch(name) is not None)
+            except Refused:
+                topics = frozenset()
+            resolved[regex] = ResolvedRegex(topics, version, now_ms)
+        return resolved
+
+    def _compile(self, regex: str) -> "re2._Regexp":
+        found = self._compiled.get(regex)
+        if found is None:
+            try:
+                found = re2.compile(regex, self._options)
+            except (re2.error, UnicodeError) as error:
+                reason = error.args[0] if error.args else error
+                text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+                raise Refused(
+                    Error.INVALID_REGULAR_EXPRESSION,
+                    f"SubscribedTopicRegex {regex!r} is not a regular expression of RE2: {text}",
+                ) from None
+            if len(self._compiled) >= _KEPT_MAX:
+                self._compiled.clear()
+            self._compiled[regex] = found
+        return found

@@ -1,0 +1,93 @@
+"""What groups see of the cluster's topics.
+
+Rule 1: all groups of a node look at the committed image through one view, which is told when topics change.
+Rule 2: a group knows the topics it was last assigned by a hash (Kafka's): a topic made, deleted, made anew or grown,
+        and a replica that moved to another rack, gives another hash and thereby another group epoch.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from ottla.core.metadata.decision import MetadataRecord
+from ottla.core.metadata.image import Image, Topic
+from ottla.wire.records.metadata import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+
+NO_TOPICS_HASH: Final = 0
+_MAGIC: Final = b"\0"
+_INT32: Final = struct.Struct("<i")
+_INT64: Final = struct.Struct("<q")
+_TOPIC_ID: Final = struct.Struct(">qq")
+_TWO_INT64: Final = struct.Struct("<qq")
+
+
+class TopicView:
+    """The image, and which version of it last had new topics."""
+
+    def __init__(self, image: Image, version: int = 0) -> None:
+        self.image = image
+        self.version = version
+        """The offset of the last metadata record."""
+        self.version_with_new_topics = version
+        self.changes = 0
+        """Counts up with every change of a topic: who saw the same count has seen the same topics."""
+        self._hashes: dict[str, int] = {}
+
+    def changed(self, records: Iterable[MetadataRecord], version: int) -> None:
+        """Records were committed, the last of them at offset `version`."""
+        self.version = version
+        for record in records:
+            if isinstance(record, TopicRecord):
+                self.version_with_new_topics = version
+            if isinstance(record, TopicRecord | PartitionRecord | PartitionChangeRecord | RemoveTopicRecord):
+                self.changes += 1
+                # Which topic a removal meant cannot be looked up any more; hashing all again is seldom and cheap.
+                self._hashes.clear()
+
+    def by_name(self, name: str) -> Topic | None:
+        return self.image.topics.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self.image.topics_by_id.get(topic_id)
+
+    def ids(self, names: Iterable[str]) -> frozenset[bytes]:
+        """Those of the named topics that exist."""
+        topics = self.image.topics
+        return frozenset(topics[name].topic_id for name in names if name in topics)
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """The metadata hash of a group subscribed to these topics; those that do not exist do not count."""
+        hashes = [self._hash(topic) for name in sorted(names) if (topic := self.by_name(name)) is not None]
+        return _signed(xxh3_64_intdigest(b"".join(map(_INT64.pack, hashes)))) if hashes else NO_TOPICS_HASH
+
+    def _hash(self, topic: Topic) -> int:
+        found = self._hashes.get(topic.name)
+        if found is None:
+            found = _signed(xxh3_64_intdigest(b"".join(self._hashed(topic))))
+            self._hashes[topic.name] = found
+        return found
+
+    def _hashed(self, topic: Topic) -> Iterator[bytes]:
+        yield _MAGIC
+        yield _TWO_INT64.pack(*_TOPIC_ID.unpack(topic.topic_id))
+        yield from _text(topic.name)
+        yield _INT32.pack(len(topic.partitions))
+        brokers = self.image.brokers
+        for index in range(len(topic.partitions)):
+            yield _INT32.pack(index)
+            replicas = topic.partitions[index].replicas
+            for rack in sorted(rack for one in replicas if one in brokers and (rack := brokers[one].rack) is not None):
+                text, length = _text(rack)
+                yield from (length, text, length)
+
+
+def _text(text: str) -> tuple[bytes, bytes]:
+    """As Kafka's hash takes text: its UTF-16 units, then how many they are."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units, _INT32.pack(len(units) // 2)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
