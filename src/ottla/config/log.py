@@ -1,6 +1,6 @@
 """The broker's own settings about logs: where they lie, how often they are looked after, how much that may cost."""
 
-from ottla.config.inert import NO_CORDON, NO_PEERS, NO_PLUGINS, NO_TRANSACTIONS
+from ottla.config.inert import NO_CORDON, NO_PEERS, NO_PLUGINS
 from ottla.config.notation import (
     DAY,
     DOUBLE_MAX,
@@ -192,6 +192,5 @@ TRANSACTION_PARTITION_VERIFICATION_ENABLE = setting(
     Bool,
     default=True,
     live=True,
-    inert=NO_TRANSACTIONS,
     doc="Accept a transaction's records only in partitions that its coordinator knows to be part of it.",
 )

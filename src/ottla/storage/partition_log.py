@@ -19,12 +19,13 @@ from ottla.config import (
     PRODUCER_ID_EXPIRATION_MS,
     SEGMENT_JITTER_MS,
     SEGMENT_MS,
+    TRANSACTION_PARTITION_VERIFICATION_ENABLE,
     Config,
 )
 from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
 from ottla.core.log.files import PARTITION_METADATA, directory_name
 from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
@@ -146,6 +147,7 @@ class PartitionLog:
         self.log.config = config
         self._rules = produce_rules(config)
         self._coordinator_rules = self._rules._replace(from_client=False)
+        self._must_verify = config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]
 
     # Appending.
 
@@ -156,10 +158,12 @@ class PartitionLog:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        verification: Verification | None = VOUCHED,
     ) -> Appended:
         """Check one batch, number it and write it. The buffer is changed in place.
 
-        A batch that this producer has sent before is not written again: the answer is the first one.
+        A batch that this producer has sent before is not written again: the answer is the first one. One that opens a
+        transaction needs the verification that was begun for it.
         """
         self.directory.check_online()
         log, now_ms = self.log, self._clock.wall_ms()
@@ -170,7 +174,8 @@ class PartitionLog:
         if marker is not None:
             log.producers.check_marker(header, marker, transaction_version)
         elif header.producer_id >= 0:
-            duplicate = log.producers.check(header, origin, log.end_offset)
+            wanted = verification if self._must_verify else VOUCHED
+            duplicate = log.producers.check(header, origin, log.end_offset, wanted)
             if duplicate is not None:
                 return Appended(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, duplicate=True)
         kernel.stamp(batch, 0, header.base_offset, leader_epoch)

@@ -8,13 +8,16 @@ Rule 3: a batch continues the sequence of its epoch, or opens a newer epoch at s
 Rule 4: a transaction is open from its first record to its marker, and undecided for readers until that marker is below
         the high watermark; the last stable offset never passes it.
 Rule 5: batches that come by replication or from disk are taken as they are: the leader has checked them.
+Rule 6: the first records of a transaction need a verification: its coordinator has said that the partition is part of
+        it, and no marker was written here since it was asked. Otherwise a late batch of a transaction that is over
+        would open one that nobody ends (KAFKA-14402, KIP-890). A verification is used up by the batch or by a marker.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.core.log.indexes import AbortedTxn
 from ottla.kernel import BatchHeader, ControlType, EndTxnMarker
@@ -77,6 +80,28 @@ class Producer:
             self.batches.clear()
 
 
+@dataclass(slots=True, eq=False)
+class Verification:
+    """That a transaction's coordinator was asked about this partition; which one it is, is its identity."""
+
+    epoch: int
+    lowest_sequence: int
+    since_ms: int
+    raises_epoch: bool
+    """The client has an epoch for each transaction (transaction version 2)."""
+
+    def also_for(self, epoch: int, sequence: int) -> None:
+        """Another batch waits for the same answer: the earliest has to come first."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
+VOUCHED: Final = Verification(NO_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, raises_epoch=False)
+"""Instead of a verification: whoever appends answers for it."""
+
+
 class Duplicate(NamedTuple):
     """The batch is in the log already, here."""
 
@@ -106,6 +131,8 @@ class Producers:
         """First offset of each open transaction, ascending, and its producer."""
         self._undecided: dict[int, int] = {}
         """First offset of each ended transaction whose marker (the value) is not below the high watermark yet."""
+        self._verifications: dict[int, Verification] = {}
+        """By producer, those begun and not used yet. Not durable: a producer that lost one is asked to send again."""
 
     @classmethod
     def restore(cls, name: str, end_offset: int, producers: Iterable[Producer]) -> "Producers":
@@ -122,19 +149,21 @@ class Producers:
 
     # Decide.
 
-    def check(self, header: BatchHeader, origin: Origin, offset: int) -> Duplicate | None:
+    def check(
+        self, header: BatchHeader, origin: Origin, offset: int, verification: Verification | None = VOUCHED
+    ) -> Duplicate | None:
         """Whether this batch of records may be appended at `offset`; a batch that is there already is named."""
-        known = self.by_id.get(header.producer_id)
-        if known is None or origin not in (Origin.CLIENT, Origin.COORDINATOR):
+        if origin not in (Origin.CLIENT, Origin.COORDINATOR):
             return None
-        if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):
-            return duplicate
-        if header.producer_epoch < known.epoch:
-            raise Refused(
-                Error.INVALID_PRODUCER_EPOCH,
-                f"{self.name}: producer {header.producer_id} writes with epoch {header.producer_epoch}, "
-                f"but epoch {known.epoch} has been seen: a newer producer took over",
-            )
+        known = self.by_id.get(header.producer_id)
+        if known is not None:
+            if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):
+                return duplicate
+            self._check_epoch(known, header.producer_epoch)
+        if verification is not VOUCHED and header.is_transactional:
+            self._check_verified(known, header, verification, offset)
+        if known is None:
+            return None
         if origin is Origin.CLIENT:
             self._check_sequence(known, header, offset)
         if known.txn_first_offset is not None and not header.is_transactional:
@@ -144,6 +173,51 @@ class Producers:
                 f"{known.txn_first_offset} and sent a batch outside of it",
             )
         return None
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, raises_epoch: bool, now_ms: int
+    ) -> Verification | None:
+        """Before the coordinator is asked whether a batch may open a transaction here; None if it is open already."""
+        known = self.by_id.get(producer_id)
+        if known is not None:
+            self._check_epoch(known, epoch)
+            if known.txn_first_offset is not None and known.epoch == epoch:
+                return None
+        begun = self._verifications.get(producer_id)
+        if begun is None:
+            begun = self._verifications[producer_id] = Verification(epoch, sequence, now_ms, raises_epoch)
+        else:
+            begun.also_for(epoch, sequence)
+        return begun
+
+    def _check_epoch(self, known: Producer, epoch: int) -> None:
+        if epoch < known.epoch:
+            raise Refused(
+                Error.INVALID_PRODUCER_EPOCH,
+                f"{self.name}: producer {known.producer_id} writes with epoch {epoch}, "
+                f"but epoch {known.epoch} has been seen: a newer producer took over",
+            )
+
+    def _check_verified(
+        self, known: Producer | None, header: BatchHeader, verification: Verification | None, offset: int
+    ) -> None:
+        if known is not None and known.txn_first_offset is not None and known.epoch == header.producer_epoch:
+            return
+        producer_id, first = header.producer_id, header.base_sequence
+        if verification is None or self._verifications.get(producer_id) is not verification:
+            raise Refused(
+                Error.INVALID_TXN_STATE,
+                f"{self.name}: producer {producer_id} sent a batch of no transaction that is open here",
+            )
+        # In version 2 an epoch is new at every transaction, so that what this log never saw must begin at 0.
+        is_new = verification.raises_epoch and (known is None or not known.batches)
+        expected = 0 if is_new else verification.lowest_sequence
+        if (is_new and first != 0) or first > verification.lowest_sequence:
+            raise Refused(
+                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"{self.name}: producer {producer_id} epoch {header.producer_epoch} opens a transaction with sequence "
+                f"{first} for offset {offset}; expected {expected}",
+            )
 
     def check_marker(self, header: BatchHeader, marker: EndTxnMarker, transaction_version: int) -> None:
         """Whether the end of a transaction may be written.
@@ -196,6 +270,8 @@ class Producers:
         self.end_offset = header.next_offset
         if header.producer_id < 0:
             return None
+        if self._verifications and header.is_transactional:
+            self._use_up_verification(header)
         if header.is_control:
             return self._end_transaction(header, marker) if marker is not None else None
         producer = self._producer(header)
@@ -221,6 +297,13 @@ class Producers:
         stable = next(iter(self._open), last_offset + 1)
         aborted = marker.control_type is ControlType.ABORT
         return CompletedTxn(header.producer_id, first_offset, last_offset, aborted, stable)
+
+    def _use_up_verification(self, header: BatchHeader) -> None:
+        begun = self._verifications.get(header.producer_id)
+        # In version 2 a marker has the epoch of the next transaction, whose first batch may be waiting already.
+        is_of_next = begun is not None and begun.raises_epoch and begun.epoch == header.producer_epoch
+        if not (header.is_control and is_of_next):
+            self._verifications.pop(header.producer_id, None)
 
     def _producer(self, header: BatchHeader) -> Producer:
         producer = self.by_id.get(header.producer_id)
@@ -256,6 +339,8 @@ class Producers:
         """Forget producers that have been silent for long; an open transaction is never forgotten."""
         for producer_id in [p.producer_id for p in self.by_id.values() if _is_expired(p, now_ms, expiration_ms)]:
             del self.by_id[producer_id]
+        for producer_id in [one for one, v in self._verifications.items() if now_ms - v.since_ms >= expiration_ms]:
+            del self._verifications[producer_id]
 
     def last_records(self) -> dict[int, tuple[int, int]]:
         """Per producer the offset of its last data (or -1) and its epoch: what compaction must leave in the log."""
