@@ -1,14 +1,14 @@
 """Bits that flip at rest, and what may come of it (I23): an error or a repair, never wrong bytes.
 
 Two fields of a stored batch lie outside of its CRC, because the broker writes them: the base offset and the leader
-epoch. That is Kafka's format; no reader can tell that they changed, so they are left alone here. So is the transaction
-index of a compacted log: it has no checksum, and the batch its entry begins with may be gone.
+epoch. That is Kafka's format; no reader can tell that they changed, so they are left alone here.
 """
 
 import struct
 from itertools import pairwise
 from random import Random
 
+from ottla.core.log import files
 from ottla.kernel import CorruptBatch
 from ottla.sim.checkers import Violation
 from ottla.sim.disk import SimDisk
@@ -17,13 +17,13 @@ from ottla.sim.records import BadBatch, Batch
 from ottla.sim.subject import Subject
 from ottla.wire.errors import Refused
 
-SUFFIXES = (".log", ".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+SUFFIXES = (files.LOG, files.LOG, *files.INDEXES, files.SNAPSHOT, files.SEGMENT_SUMMARY)
 _BASE_OFFSET, _LEADER_EPOCH, _HEADER = range(8), range(12, 16), range(61)
 
 
-def flip_bits(disk: SimDisk, random: Random, *, compacted: bool) -> list[str]:
+def flip_bits(disk: SimDisk, random: Random) -> list[str]:
     """Flip one to three bits in files of one kind; which ones."""
-    suffix = random.choice([suffix for suffix in SUFFIXES if not (compacted and suffix == ".txnindex")])
+    suffix = random.choice(SUFFIXES)
     candidates = [path for path, data in disk.contents().items() if path.endswith(suffix) and data]
     flipped = []
     for _ in range(random.randint(1, 3)):
@@ -31,7 +31,7 @@ def flip_bits(disk: SimDisk, random: Random, *, compacted: bool) -> list[str]:
             break
         path = random.choice((candidates[-1], random.choice(candidates)))
         data = disk.contents()[path] or b""
-        position = _position(data, random) if suffix == ".log" else random.randrange(len(data))
+        position = _position(data, random) if suffix == files.LOG else random.randrange(len(data))
         bit = position * 8 + random.randrange(8)
         disk.flip_bit(path, bit)
         flipped.append(f"{path} bit {bit}")
@@ -88,12 +88,24 @@ def _check_right(served: list[Batch], history: History) -> None:
 
 
 def _check_committed(subject: Subject, history: History) -> None:
+    """Of the records that are there, those of committed transactions come, and no others."""
     outcomes = history.outcomes()
     batch_of = {record.offset: batch for record, batch in history.records()}
-    for offset in subject.read_committed(subject.log.log_start_offset):
-        outcome = outcomes.get(batch_of[offset].base_offset) if offset in batch_of else None
-        if outcome is None or not outcome.committed:
-            raise Violation("I23", f"offset {offset} was served at read_committed; its transaction did not commit")
+    start, stable = subject.log.log_start_offset, subject.log.last_stable_offset
+    there = {record.offset for batch in _read(subject, start, stable) for record in batch.records}
+    committed = {
+        offset
+        for offset in there
+        if offset >= start
+        and not batch_of[offset].is_control
+        and (outcome := outcomes.get(batch_of[offset].base_offset)) is not None
+        and outcome.committed
+    }
+    served = set(subject.read_committed(start))
+    if wrong := sorted(served - committed):
+        raise Violation("I23", f"offset {wrong[0]} was served at read_committed; its transaction did not commit")
+    if missing := sorted(committed - served):
+        raise Violation("I23", f"offset {missing[0]} is committed, yet was not served at read_committed")
 
 
 def _check_times(subject: Subject, history: History) -> None:

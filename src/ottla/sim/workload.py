@@ -428,7 +428,7 @@ class Workload:
         self.subject.close()
         for _ in range(ROTTEN_COPIES):
             disk = self.disk.copy()
-            for flipped in flip_bits(disk, self.random, compacted=self.swarm.policy.compact):
+            for flipped in flip_bits(disk, self.random):
                 self.transcript.note(f"flipped {flipped}")
             try:
                 told = check_rotten(Subject(disk, self.config, self.random), self.history)

@@ -98,16 +98,17 @@ class IndexFile:
         if opened is not None:
             opened.close()
 
-    def _opened(self) -> File:
+    def _opened(self, *, create: bool = True) -> File:
+        """Who only reads makes no file: a segment that was just taken out of use would leave an empty one."""
         if self._file is None:
-            self._file = self._disk.open(self._path, create=True)
+            self._file = self._disk.open(self._path, create=create)
         return self._file
 
     def _read(self, first: int, count: int) -> bytes:
         """`count` packed entries from number `first` on."""
         size = self._entry.size
         from_disk = max(min(self._on_disk - first, count), 0)
-        data = self._opened().read(first * size, from_disk * size) if from_disk else b""
+        data = self._opened(create=False).read(first * size, from_disk * size) if from_disk else b""
         if len(data) < from_disk * size:
             raise OSError(f"{self._path} is shorter than its {self._on_disk} entries")
         if from_disk < count:

@@ -1,4 +1,4 @@
-"""The files of one partition: its segments, producer snapshots and leader epochs.
+"""The files of one partition: its segments, producer snapshots, leader epochs and the summary of a clean close.
 
 Rule 1: removing is made durable at once, before anything new is written: a file that came back after a crash would
         contradict what took its place.
@@ -19,7 +19,7 @@ from ottla.core.log.files import file_name, parse_file
 from ottla.core.log.producers import Producers
 from ottla.core.log.segment import Segment
 from ottla.core.log.snapshots import BadSnapshot, decode_snapshot, encode_snapshot
-from ottla.io.ports import Disk
+from ottla.io.ports import Disk, File
 from ottla.observe.trace import warn
 from ottla.storage.atomic import parent, read_whole, write_unsynced, write_whole
 from ottla.storage.segment_files import SegmentFiles
@@ -50,6 +50,7 @@ class PartitionFiles:
         self._unwritten_epochs: list[EpochStart] | None = None
         self.closed = False
         """Nobody uses the files from here any more; the directory may have another name by now."""
+        self.has_summary = files.SEGMENT_SUMMARY in names
         parsed = (parse_file(name) for name in names)
         self.snapshots = sorted(file.base_offset for file in parsed if file and file[1:] == (files.SNAPSHOT, ""))
 
@@ -126,7 +127,7 @@ class PartitionFiles:
             for path in retired.paths:
                 self._remove(path)
 
-    # Snapshots and epochs.
+    # Snapshots, epochs and the rest beside the segments.
 
     def write_snapshot(self, producers: Producers) -> None:
         """Keep the producer state as of its end offset; durable with the next sync."""
@@ -171,6 +172,20 @@ class PartitionFiles:
         write_unsynced(self.disk, path, encode_partition_metadata(topic_id))
         self._unsynced_files.append(path)
         self._unsynced_names = True
+
+    def open_summary(self) -> File:
+        return self.disk.open(f"{self.path}/{files.SEGMENT_SUMMARY}", writable=False)
+
+    def write_summary(self, data: bytes) -> None:
+        write_whole(self.disk, f"{self.path}/{files.SEGMENT_SUMMARY}", data)
+        self.has_summary = True
+
+    def drop_summary(self) -> None:
+        """What it says of the log's segments is not true, or soon is not."""
+        if self.has_summary:
+            self.has_summary = False
+            self._remove(f"{self.path}/{files.SEGMENT_SUMMARY}")
+            self.sync_names()
 
     def made(self) -> None:
         """The directory itself is new."""

@@ -117,7 +117,7 @@ class PartitionLog:
             self.log = open_log(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
-        self._look_ups = LookUps(self.log, self.here)
+        self.look_ups = LookUps(self.log, self.here)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
@@ -244,7 +244,7 @@ class PartitionLog:
             self.here.remove([log.segments.pop()])
         else:
             self.here.of(closed).finish_indexes()
-            self._look_ups.closed(closed)
+            self.look_ups.closed(closed)
         jitter_ms = min(log.config[SEGMENT_JITTER_MS], log.config[SEGMENT_MS])
         segment = Segment(base_offset, created_ms=self._clock.wall_ms())
         segment.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
@@ -293,6 +293,7 @@ class PartitionLog:
             flush = self.begin_flush()
             flush.run()
             self.here.of(log.active).sync(indexes=True)
+            self.look_ups.summarize()
             # Last: recovery takes a snapshot within a segment for a proof that the indexes were synced up to there.
             if log.producers.end_offset not in self.here.snapshots:
                 self.here.write_snapshot(log.producers)
@@ -332,7 +333,7 @@ class PartitionLog:
         if found is not None:
             return found, len(segments) - 1
         for index in range(self.log.segment_at(offset), len(segments)):
-            found = self._look_ups.locate(segments[index], offset)
+            found = self.look_ups.locate(segments[index], offset)
             if found is not None:
                 return found, index
             # Compaction left nothing here at or after the offset.
@@ -345,28 +346,28 @@ class PartitionLog:
             return segment.size
         found = self._recent.beginning_at(upper_offset)
         if found is None or index < len(self.log.segments) - 1:
-            found = self._look_ups.locate(segment, upper_offset)
+            found = self.look_ups.locate(segment, upper_offset)
         return segment.size if found is None else found.position
 
     def find_time(self, timestamp: int) -> TimeFound | None:
         """The first record whose timestamp is at least `timestamp`."""
         with self.directory.guard("look up by time"):
-            return self._look_ups.find_time(timestamp)
+            return self.look_ups.find_time(timestamp)
 
     def find_max_timestamp(self) -> TimeFound | None:
         """The first record that has the largest timestamp of all."""
         with self.directory.guard("look up by time"):
-            return self._look_ups.find_max_timestamp()
+            return self.look_ups.find_max_timestamp()
 
     def aborted_transactions(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
         """Those that a reader of the offsets from `first_offset` to before `upper_offset` must leave out."""
         with self.directory.guard("read the transaction index"):
-            return self._look_ups.aborted(first_offset, upper_offset)
+            return self.look_ups.aborted(first_offset, upper_offset)
 
     def largest_timestamp(self, segment: Segment) -> int:
         """Of its records; of its file where no record has one."""
         with self.directory.guard("look up by time"):
-            timestamp = self._look_ups.max_timestamp(segment)
+            timestamp = self.look_ups.max_timestamp(segment)
             return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
 
     def first_timestamp(self, segment: Segment) -> int:
@@ -382,7 +383,7 @@ class PartitionLog:
         first = log.segments.index(segments[0])
         with self.directory.guard("swap in a cleaned segment"):
             log.segments[first : first + len(segments)] = [cleaned.segment]
-            self._look_ups.forget_times()
+            self.look_ups.replaced(cleaned)
             snapshots = [segment.base_offset for segment in segments[1:]]
             self.here.retire(segments, now_ms + log.config[FILE_DELETE_DELAY_MS])
             self.here.drop_snapshots(lambda offset: offset in snapshots)
@@ -426,7 +427,7 @@ class PartitionLog:
             self.here.write_epochs(log.epochs.entries)
             dropped = log.segments[:count]
             del log.segments[:count]
-            self._look_ups.forget_times()
+            self.look_ups.forget_times()
             self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
             self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
         trace(
@@ -457,7 +458,7 @@ class PartitionLog:
             return
         with self.directory.guard("truncate"):
             keep = log.segment_at(offset)
-            first = self._look_ups.locate(log.segments[keep], offset)
+            first = self.look_ups.locate(log.segments[keep], offset)
             end_offset = offset if first is None else min(offset, first.header.base_offset)
             if end_offset < log.log_start_offset:
                 # The batch begins before the log start; where it goes from will be written again.
@@ -468,18 +469,18 @@ class PartitionLog:
             )
             self.directory.lower_checkpoints(self.key, end_offset)
             self.here.void_swaps()
+            self.look_ups.forget()
             self.here.remove(log.segments[keep + 1 :])
             del log.segments[keep + 1 :]
             active = self.here.of(log.active)
             if first is not None:
                 active.truncate(first, log.config)
             else:
-                self._look_ups.max_timestamp(log.active)
+                self.look_ups.max_timestamp(log.active)
                 active.load_first_timestamp()
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
             log.truncated(end_offset, producers)
             self.here.write_epochs(log.epochs.entries)
-            self._look_ups.forget_times()
             self._recent.clear()
             self.generation += 1
         trace("log.truncated", log=self.name, end_offset=end_offset)
@@ -489,13 +490,13 @@ class PartitionLog:
         with self.directory.guard("restart"):
             self.directory.lower_checkpoints(self.key, 0)
             self.here.void_swaps()
+            self.look_ups.forget()
             self.here.remove(self.log.segments)
             self.here.drop_snapshots(lambda _: True)
             self.directory.keep_log_start(self.key, offset)
             self.log.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
             self.here.create(self.log.active)
             self.here.write_epochs([])
-            self._look_ups.forget_times()
             self._recent.clear()
             self.generation += 1
         trace("log.restarted", log=self.name, offset=offset)

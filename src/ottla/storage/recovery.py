@@ -219,6 +219,7 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
     """Bring what is kept beside the batches in line with where the log really begins and ends."""
     if left.log_start_offset > log.end_offset:
         warn("log.restarted", log=log.name, end_offset=log.end_offset, log_start_offset=left.log_start_offset)
+        here.drop_summary()
         here.remove(log.segments)
         log.restarted(Segment(left.log_start_offset, created_ms=now_ms))
         here.create(log.active)
@@ -368,6 +369,7 @@ class _Recovery:
             )
         dropped = opened.segment.size - damage.position
         warn("log.cut", path=opened.log.path, end_offset=end_offset, bytes=dropped, reason=damage.reason)
+        self._here.drop_summary()
         opened.log.truncate(damage.position)
 
     def _drop(self, segments: list[Segment], index: int, reason: str) -> None:
@@ -375,4 +377,5 @@ class _Recovery:
         del segments[index:]
         if dropped:
             warn("log.segments_dropped", log=self._name, segments=[one.base_offset for one in dropped], reason=reason)
+            self._here.drop_summary()
             self._here.remove(dropped)

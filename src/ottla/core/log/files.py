@@ -29,6 +29,8 @@ DELETED = ".deleted"
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+SEGMENT_SUMMARY = "ottla-segment-summary"
+"""Ottla's own; Kafka leaves alone what it does not know."""
 
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"

@@ -107,6 +107,12 @@ class Segment:
             if figure.name not in ("base_offset", "created_ms", "roll_jitter_ms"):
                 setattr(self, figure.name, getattr(counted, figure.name))
 
+    def adopt_times(self, read: "Segment") -> None:
+        """Take over what was read from the end of the same segment's time index."""
+        self.max_timestamp, self.offset_of_max_timestamp = read.max_timestamp, read.offset_of_max_timestamp
+        self.last_timed = read.last_timed
+        self.times_known = True
+
     def time_entry(self) -> tuple[int, int] | None:
         """What the time index lacks: the largest timestamp so far. A segment ends its time index with it."""
         if self.max_timestamp <= self.last_timed:

@@ -233,9 +233,7 @@ class World:
     async def _rot(self) -> None:
         """I23: bits flip while the node is down; whatever is served afterwards is right."""
         await self.machine.stop()
-        for flipped in flip_bits(
-            self.machine.disk, self.random, compacted=any(topic.compacts for topic in self.swarm.topics)
-        ):
+        for flipped in flip_bits(self.machine.disk, self.random):
             self.transcript.note(f"flipped {flipped}")
         try:
             await self.machine.start()
