@@ -18,7 +18,7 @@ VERSIONS = [0, 2]
 def test_a_new_id_begins_in_epoch_0() -> None:
     desk = Desk()
     assert desk.init() == ProducerIdentity(1000, 0)
-    assert desk.known.state is TransactionState.EMPTY
+    assert desk.state() is TransactionState.EMPTY
     assert desk.known.previous_producer_id == 1000, "as Kafka writes it"
 
 
@@ -39,7 +39,7 @@ def test_init_aborts_what_was_left_open_first(version: int) -> None:
     old = desk.init()
     desk.add(old, P0)
     assert desk.shard_init() is None
-    assert desk.known.state is TransactionState.PREPARE_ABORT
+    assert desk.state() is TransactionState.PREPARE_ABORT
     assert desk.known.producer_epoch == old.epoch + 1
     assert refusal(desk.init) is Error.CONCURRENT_TRANSACTIONS
     desk.write_markers()
@@ -149,7 +149,7 @@ def test_an_end_is_prepared_marked_and_completed(commit: bool) -> None:
     producer = desk.init()
     desk.add(producer, P0, P1)
     assert desk.end(producer, commit=commit, version=0) == producer
-    assert desk.known.state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
+    assert desk.state() is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
     markers = desk.shard.markers("id")
     assert markers is not None
     assert (markers.producer, markers.committed, markers.partitions) == (producer, commit, (P0, P1))
@@ -158,7 +158,7 @@ def test_an_end_is_prepared_marked_and_completed(commit: bool) -> None:
     assert desk.known.state.is_prepared, "one marker is missing"
     desk.write_marker(P1)
     desk.complete()
-    assert desk.known.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+    assert desk.state() is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert (desk.known.partitions, desk.known.producer) == (frozenset(), producer)
     assert desk.shard.markers("id") is None
 
@@ -224,9 +224,9 @@ def test_in_version_2_an_end_without_a_transaction(case: tuple[str, bool, bool],
     who = current._replace(epoch=current.epoch - 1) if is_retry else current
     if expected is None:
         assert desk.end(who, commit=commit).epoch == current.epoch + 1
-        assert desk.known.state is TransactionState.PREPARE_ABORT
+        assert desk.state() is TransactionState.PREPARE_ABORT
         desk.write_markers()
-        assert desk.known.state is TransactionState.COMPLETE_ABORT
+        assert desk.state() is TransactionState.COMPLETE_ABORT
     elif expected is Error.NONE:
         assert desk.end(who, commit=commit) == current
     else:
@@ -242,7 +242,7 @@ def test_a_late_end_does_not_end_the_next_transaction() -> None:
     desk.write_markers()
     desk.add(desk.known.producer, P1)
     assert refusal(lambda: desk.end(producer, commit=True)) is Error.PRODUCER_FENCED
-    assert desk.known.state is TransactionState.ONGOING
+    assert desk.state() is TransactionState.ONGOING
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -262,7 +262,7 @@ def test_in_version_2_the_last_epoch_ends_with_a_new_producer_id(commit: bool) -
     assert desk.known.producer == after
     assert desk.end(last, commit=commit) == after, "asked again by a client that missed it"
     desk.add(after, P1)
-    assert desk.known.state is TransactionState.ONGOING
+    assert desk.state() is TransactionState.ONGOING
 
 
 # Time.
@@ -275,9 +275,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     producer = desk.init()
     desk.add(producer, P0, at_ms=NOW)
     desk.tick(NOW + TIMEOUT_MS)
-    assert desk.known.state is TransactionState.ONGOING
+    assert desk.state() is TransactionState.ONGOING
     desk.tick(NOW + TIMEOUT_MS + 20_000)
-    assert desk.known.state is TransactionState.PREPARE_ABORT
+    assert desk.state() is TransactionState.PREPARE_ABORT
     assert desk.known.producer_epoch == producer.epoch + 1
     desk.write_markers()
     assert refusal(lambda: desk.add(producer, P0)) is Error.PRODUCER_FENCED
@@ -290,7 +290,7 @@ def test_a_timed_out_producer_in_its_last_epoch_waits_for_a_new_producer_id() ->
     desk.add(last, P0, at_ms=NOW)
     late = NOW + TIMEOUT_MS + 20_000
     desk.tick(late)
-    assert desk.known.state is TransactionState.ONGOING
+    assert desk.state() is TransactionState.ONGOING
     assert desk.shard.wants_producer_id
     desk.shard.spare_producer_ids.append(2000)
     desk.tick(late + 20_000)
@@ -305,7 +305,7 @@ def test_an_id_that_nobody_uses_is_forgotten_but_never_one_with_a_transaction() 
     later = NOW + 3_600_000
     desk.replaced(replace(desk.known, timeout_ms=2**31 - 1))
     desk.tick(later)
-    assert desk.known.state is TransactionState.ONGOING
+    assert desk.state() is TransactionState.ONGOING
     desk.end(producer, commit=True)
     desk.write_markers(at_ms=later)
     desk.tick(later + 3_600_000)
@@ -340,7 +340,7 @@ def test_what_was_prepared_is_told_when_the_shard_is_loaded() -> None:
     again = desk.reloaded()
     assert again.prepared == ["id"]
     again.write_markers()
-    assert again.known.state is TransactionState.COMPLETE_COMMIT
+    assert again.state() is TransactionState.COMPLETE_COMMIT
     assert again.reloaded().prepared == []
 
 
@@ -351,4 +351,4 @@ def test_a_marker_written_for_an_earlier_end_does_not_count() -> None:
     desk.end(producer, commit=True)
     desk.shard.marker_written("id", producer, P0)
     desk.shard.complete("id", producer, NOW)
-    assert desk.known.state is TransactionState.PREPARE_COMMIT
+    assert desk.state() is TransactionState.PREPARE_COMMIT

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.core.coordination import CoordinatorRecord, Decision, Origin, RecordTypes, encode_record
 from ottla.core.transactions.shard import Rules, TransactionShard
-from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition, Transaction
+from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition, Transaction, TransactionState
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records import transactions as records
 from ottla.wire.records.transactions import TransactionLogKey
@@ -51,6 +51,9 @@ class Desk:
     @property
     def known(self) -> Transaction:
         return self.shard.transactions[ID]
+
+    def state(self) -> TransactionState:
+        return self.known.state
 
     def apply(self, decision: Decision) -> object:  # type: ignore[type-arg]
         for record in decision.records:
