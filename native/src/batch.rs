@@ -121,6 +121,14 @@ impl Header {
         out
     }
 
+    /// The batch of this header and `records`.
+    pub fn followed_by(&self, records: &[u8]) -> Vec<u8> {
+        let mut batch = Vec::with_capacity(HEADER_SIZE + records.len());
+        batch.extend_from_slice(&self.pack());
+        batch.extend_from_slice(records);
+        batch
+    }
+
     /// Bytes of the whole batch. A header that `read` accepted has a positive length.
     pub fn size(&self) -> usize {
         self.length.max(0) as usize + LOG_OVERHEAD
@@ -153,6 +161,21 @@ impl Header {
     pub fn delete_horizon_ms(&self) -> Option<i64> {
         (self.attributes & DELETE_HORIZON_FLAG != 0).then_some(self.base_timestamp)
     }
+}
+
+pub fn attributes_of(
+    codec: Codec,
+    log_append_time: bool,
+    transactional: bool,
+    control: bool,
+    delete_horizon: bool,
+) -> i16 {
+    let flag = |set: bool, flag: i16| if set { flag } else { 0 };
+    codec as i16
+        | flag(log_append_time, TIMESTAMP_TYPE_FLAG)
+        | flag(transactional, TRANSACTIONAL_FLAG)
+        | flag(control, CONTROL_FLAG)
+        | flag(delete_horizon, DELETE_HORIZON_FLAG)
 }
 
 /// Why no batch of version 2 has this length and magic; None if one may.

@@ -3,15 +3,12 @@
 use std::borrow::Cow;
 
 use crate::batch::{HEADER_SIZE, Header};
-use crate::codec::decompress;
+use crate::codec::{LIMIT, RATIO, decompress};
 use crate::errors::{Fault, Result};
 use crate::varint::{Unread, read_u32, read_u64, unzigzag32, unzigzag64};
 
 /// Leaves room for any delta.
 const BASE_OFFSET_MAX: i64 = i64::MAX - (1 << 31);
-
-/// The shortest record: five lengths or deltas of a byte, attributes and a count of headers.
-pub const RECORD_SIZE_MIN: usize = 7;
 
 /// A record with its absolute offset and its effective timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +17,10 @@ pub struct Span<'a> {
     pub timestamp: i64,
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
+    /// What its bytes say of the timestamp: the distance to the batch's base timestamp.
+    pub timestamp_delta: i64,
+    /// From the offset delta to the end of the record: nothing here depends on the base timestamp.
+    pub rest: &'a [u8],
     /// From their count to the end of the record.
     pub headers: &'a [u8],
 }
@@ -31,7 +32,7 @@ pub fn records_of<'a>(buffer: &'a [u8], header: &Header, position: usize) -> Res
     if size > left {
         return Fault::corrupt(format!("the batch takes {size} bytes, {left} are left at {position}"));
     }
-    decompress(header.codec()?, &buffer[position + HEADER_SIZE..position + size])
+    decompress(header.codec()?, &buffer[position + HEADER_SIZE..position + size], LIMIT, RATIO)
 }
 
 /// Refuse a header no records can belong to.
@@ -46,12 +47,18 @@ pub fn check_claims(header: &Header) -> Result<()> {
     Ok(())
 }
 
+/// How far a walk has come, for whoever goes on with it later.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    position: usize,
+    index: i32,
+}
+
 /// The records in `data`, the uncompressed records of a batch, one after the other.
 #[derive(Clone, Debug)]
 pub struct Spans<'a> {
     data: &'a [u8],
-    position: usize,
-    index: i32,
+    place: Place,
     count: i32,
     base_offset: i64,
     base_timestamp: i64,
@@ -61,11 +68,15 @@ pub struct Spans<'a> {
 
 impl<'a> Spans<'a> {
     pub fn new(data: &'a [u8], header: &Header) -> Result<Self> {
+        Self::from(data, header, Place::default())
+    }
+
+    /// Go on where another walk over the same records stood.
+    pub fn from(data: &'a [u8], header: &Header, place: Place) -> Result<Self> {
         check_claims(header)?;
         Ok(Self {
             data,
-            position: 0,
-            index: 0,
+            place,
             count: header.count,
             base_offset: header.base_offset,
             base_timestamp: header.base_timestamp,
@@ -73,16 +84,15 @@ impl<'a> Spans<'a> {
         })
     }
 
-    /// How many records the bytes left can hold, whatever the header claims.
-    pub fn count_max(&self) -> usize {
-        ((self.count - self.index) as usize).min((self.data.len() - self.position) / RECORD_SIZE_MIN)
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     /// The next record; None after the last, if nothing follows it.
     #[inline]
     pub fn next(&mut self) -> Result<Option<Span<'a>>> {
-        if self.index == self.count {
-            return if self.position == self.data.len() { Ok(None) } else { self.wrong_end() };
+        if self.place.index == self.count {
+            return if self.place.position == self.data.len() { Ok(None) } else { self.wrong_end() };
         }
         match self.read() {
             Ok(span) => Ok(Some(span)),
@@ -94,11 +104,12 @@ impl<'a> Spans<'a> {
     #[inline(always)]
     fn read(&mut self) -> std::result::Result<Span<'a>, Unread> {
         let data = self.data;
-        let mut position = self.position;
+        let mut position = self.place.position;
         let length = read_u32(data, &mut position)?;
         let end = position + (length >> 1) as usize;
         position += 1; // Attributes, which mean nothing yet.
         let timestamp_delta = unzigzag64(read_u64(data, &mut position)?);
+        let rest = position;
         let offset_delta = unzigzag32(read_u32(data, &mut position)?);
         let key = read_field(data, &mut position)?;
         let value = read_field(data, &mut position)?;
@@ -108,21 +119,24 @@ impl<'a> Spans<'a> {
             return Err(self.wrong_length(length, position, end).into());
         }
         // The value of the last header is the one field nothing is read after.
-        let headers = data.get(headers..end).ok_or(Unread::Ends)?;
-        self.position = end;
-        self.index += 1;
+        let rest_and_headers = (data.get(rest..end), data.get(headers..end));
+        let (Some(rest), Some(headers)) = rest_and_headers else { return Err(Unread::Ends) };
+        self.place.position = end;
+        self.place.index += 1;
         Ok(Span {
             offset: self.base_offset + i64::from(offset_delta),
             timestamp: self.append_time.unwrap_or_else(|| self.base_timestamp.wrapping_add(timestamp_delta)),
             key,
             value,
+            timestamp_delta,
+            rest,
             headers,
         })
     }
 
     #[cold]
     fn wrong_length(&self, length: u32, position: usize, end: usize) -> Fault {
-        let (index, declared, beyond) = (self.index, unzigzag32(length), position as i64 - end as i64);
+        let (index, declared, beyond) = (self.place.index, unzigzag32(length), position as i64 - end as i64);
         Fault::Corrupt(format!("record {index} declares {declared} bytes, its fields end {beyond:+} bytes from there"))
     }
 
@@ -134,7 +148,7 @@ impl<'a> Spans<'a> {
 
     #[cold]
     fn wrong_end<T>(&self) -> Result<T> {
-        let (left, count) = (self.data.len() - self.position, self.count);
+        let (left, count) = (self.data.len() - self.place.position, self.count);
         Fault::corrupt(format!("{left} bytes follow the last of the {count} records the batch declares"))
     }
 }

@@ -99,6 +99,21 @@ impl Builder {
         Ok(taken)
     }
 
+    /// Add a record of a batch that was accepted once: its bytes from the offset delta on, in two parts.
+    pub fn append_raw(&mut self, offset_delta: i32, timestamp: i64, offset_part: &[u8], rest: &[u8]) {
+        let timestamp_delta = timestamp.wrapping_sub(*self.base_timestamp.get_or_insert(timestamp));
+        let body = 1 + varint::size(timestamp_delta) + offset_part.len() + rest.len();
+        let out = &mut self.records;
+        varint::write(out, body as i64);
+        out.push(0);
+        varint::write(out, timestamp_delta);
+        out.extend_from_slice(offset_part);
+        out.extend_from_slice(rest);
+        self.count += 1;
+        self.last_offset_delta = offset_delta;
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+    }
+
     /// The records as the batch holds them.
     pub fn pack(&self, codec: Codec, level: Option<i32>) -> Result<std::borrow::Cow<'_, [u8]>> {
         if codec == Codec::None {

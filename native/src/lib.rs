@@ -6,12 +6,25 @@
 //! Rule 3: `python` alone knows Python. Everything else is tested and fuzzed without it.
 //! Rule 4: no `unsafe` without the reason why it is sound beside it.
 
+pub mod arrow;
+pub mod arrow_ffi;
 pub mod batch;
 pub mod codec;
+pub mod compact;
+pub mod control;
 pub mod crc;
+pub mod decode;
+pub mod decode_fetched;
+pub mod encode;
 pub mod errors;
+pub mod lookup;
 mod lz4;
+pub mod murmur;
+pub mod offset_map;
+pub mod produce;
+pub mod scan;
 pub mod varint;
+pub mod verdict;
 
 #[cfg(feature = "python")]
 mod python;

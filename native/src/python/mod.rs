@@ -4,14 +4,23 @@
 //! Rule 2: every function's work goes through `call`, which lets other threads run meanwhile if the work is long, and
 //!         lets no panic out.
 
+mod arrow;
+mod batch;
 mod buffer;
 mod codec;
+mod compact;
+mod control;
+mod decode;
+mod encode;
 mod errors;
+mod produce;
+mod scan;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::prelude::*;
 
+use crate::batch::{CODEC_MASK, Header};
 use crate::errors::{Fault, Result};
 
 /// From so many bytes on, work takes longer than handing the interpreter to another thread and back.
@@ -19,9 +28,21 @@ const LONG_PLAIN: usize = 64 * 1024;
 /// The same where bytes are compressed or decompressed.
 const LONG_COMPRESSED: usize = 4 * 1024;
 
+/// Whether work on all records of the batch is long.
+fn is_long(header: &Header) -> bool {
+    header.size() >= if header.attributes & CODEC_MASK == 0 { LONG_PLAIN } else { LONG_COMPRESSED }
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    arrow::register(module)?;
     codec::register(module)?;
+    compact::register(module)?;
+    control::register(module)?;
+    decode::register(module)?;
+    encode::register(module)?;
+    produce::register(module)?;
+    scan::register(module)?;
     Ok(())
 }
 

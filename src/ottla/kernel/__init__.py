@@ -29,19 +29,41 @@ from ottla.kernel.choice import IMPLEMENTATION
 from ottla.kernel.control import ControlType, EndTxnMarker, control_key, control_type
 from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
 from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_txn_marker
-from ottla.kernel.reference.checksum import batch_crc, crc_ok
-from ottla.kernel.reference.compact import filter_batch, put_keys
-from ottla.kernel.reference.control import read_control, read_end_txn_marker
-from ottla.kernel.reference.offset_map import OffsetMap
-from ottla.kernel.reference.produce import check_produced, stamp
-from ottla.kernel.reference.records import find_time, read_records
-from ottla.kernel.reference.scan import scan
+from ottla.kernel.reference.records import read_records
 from ottla.kernel.values import Checked, Filtered, ProduceRules, Record, Scan
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
-    from ottla.kernel.reference.compress import compress, decompress
+    from ottla.kernel.reference import (
+        OffsetMap,
+        batch_crc,
+        check_produced,
+        compress,
+        crc_ok,
+        decompress,
+        filter_batch,
+        find_time,
+        put_keys,
+        read_control,
+        read_end_txn_marker,
+        scan,
+        stamp,
+    )
 else:
-    from ottla.kernel._native import compress, decompress
+    from ottla.kernel._native import (
+        OffsetMap,
+        batch_crc,
+        check_produced,
+        compress,
+        crc_ok,
+        decompress,
+        filter_batch,
+        find_time,
+        put_keys,
+        read_control,
+        read_end_txn_marker,
+        scan,
+        stamp,
+    )
 
 __all__ = [
     "BatchBuilder",

@@ -1,1 +1,29 @@
-"""The kernel in plain Python: the specification of what it does, and the oracle a faster one is tested against."""
+"""The kernel in plain Python: the specification of what it does, and the oracle the native one is tested against.
+
+Its public names are those of `ottla.kernel._native`.
+"""
+
+from ottla.kernel.reference.checksum import batch_crc, crc_ok
+from ottla.kernel.reference.compact import filter_batch, put_keys
+from ottla.kernel.reference.compress import compress, decompress
+from ottla.kernel.reference.control import read_control, read_end_txn_marker
+from ottla.kernel.reference.offset_map import OffsetMap
+from ottla.kernel.reference.produce import check_produced, stamp
+from ottla.kernel.reference.records import find_time
+from ottla.kernel.reference.scan import scan
+
+__all__ = [
+    "OffsetMap",
+    "batch_crc",
+    "check_produced",
+    "compress",
+    "crc_ok",
+    "decompress",
+    "filter_batch",
+    "find_time",
+    "put_keys",
+    "read_control",
+    "read_end_txn_marker",
+    "scan",
+    "stamp",
+]
