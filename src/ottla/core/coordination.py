@@ -66,9 +66,9 @@ class Decision(NamedTuple, Generic[R]):
 class Shard(Protocol):
     """One partition of an internal topic."""
 
-    def replay(self, record: CoordinatorRecord, origin: Origin) -> None: ...
+    def replay(self, record: CoordinatorRecord, origin: Origin, /) -> None: ...
 
-    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
         """The transaction of a producer has ended: what was written in it counts now, or never did."""
 
     def loaded(self, now_ms: int) -> Decision[None]:

@@ -1,0 +1,182 @@
+"""The groups of one partition of `__consumer_offsets`.
+
+Rule 1: `groups` holds every group that has members, offsets or a record, whatever its protocol. One that was made by
+        commits alone has no record of its own: its offsets make it, live and at load.
+Rule 2: while the log is replayed, a group's record makes the group. Live, the decision that wrote it has changed the
+        group already, and the record only becomes what is `written`.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ottla.core.coordination import CoordinatorRecord, Decision, Origin
+from ottla.core.deadlines import Deadlines
+from ottla.core.groups.classic import ClassicProtocol
+from ottla.core.groups.classic_group import ClassicGroup, State
+from ottla.core.groups.group import Group
+from ottla.core.groups.offset_requests import OffsetRequests
+from ottla.core.groups.offsets import Offsets, tombstone
+from ottla.core.groups.settings import GroupSettings
+from ottla.core.groups.timers import Due, Outcome, Timer
+from ottla.wire.api.delete_groups import DeletableGroupResult
+from ottla.wire.api.describe_groups import DescribedGroup, DescribedGroupMember
+from ottla.wire.api.list_groups import ListedGroup
+from ottla.wire.errors import Error, Refused
+from ottla.wire.records.groups import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+_DEAD = "Dead"
+_NOT_FOUND_SINCE = 6
+
+
+class GroupShard:
+    def __init__(self, settings: GroupSettings, new_uuid: Callable[[], str]) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.deadlines: Deadlines[Timer] = Deadlines()
+        self.classic = ClassicProtocol(self.groups, self.deadlines, settings, new_uuid)
+        self.offset_requests = OffsetRequests(self.groups, self.offsets, self.classic, settings)
+        self.is_loaded = False
+
+    # Durable state.
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        key, value = record.key, record.value
+        match key:
+            case OffsetCommitKey():
+                self._replay_offset(key, value, origin)
+            case GroupMetadataKey():
+                self._replay_classic(key.group, value)
+            case LegacyOffsetCommitKey():
+                self._replay_legacy(key, value, origin)
+
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
+        if value is not None and key.group not in self.groups:
+            self.groups[key.group] = ClassicGroup(key.group)
+        self.offsets.replay(key, value, origin)
+
+    def _replay_legacy(self, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None, origin: Origin) -> None:
+        now = value and OffsetCommitValue(
+            offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+        )
+        self._replay_offset(OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition), now, origin)
+
+    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        known = self.groups.get(group_id)
+        if value is None:
+            if isinstance(known, ClassicGroup):
+                del self.groups[group_id]
+        elif self.is_loaded and isinstance(known, ClassicGroup):
+            known.written = value
+        else:
+            self.groups[group_id] = ClassicGroup.from_record(group_id, value)
+
+    def replay_marker(self, producer_id: int, _producer_epoch: int, *, committed: bool) -> None:
+        self.offsets.replay_marker(producer_id, committed=committed)
+
+    # What is due.
+
+    def loaded(self, now_ms: int) -> Decision[None]:
+        self.is_loaded = True
+        out = Outcome()
+        for group in [*self.groups.values()]:
+            if isinstance(group, ClassicGroup):
+                self.classic.loaded(group, now_ms, out)
+        self.deadlines.set(Timer(Due.EXPIRY), now_ms + self.settings.offsets_check_interval_ms)
+        return Decision(None, out.records, out.wake)
+
+    def tick(self, now_ms: int) -> Decision[None]:
+        out = Outcome()
+        for timer in self.deadlines.due(now_ms):
+            if timer.due == Due.EXPIRY:
+                out.records += self.offset_requests.expired(now_ms)
+                self.deadlines.set(Timer(Due.EXPIRY), now_ms + self.settings.offsets_check_interval_ms)
+            else:
+                self.classic.due(timer, now_ms, out)
+        return Decision(None, out.records, out.wake)
+
+    def next_deadline(self) -> int | None:
+        return self.deadlines.next()
+
+    def clock_set(self, by_ms: int) -> None:
+        self.deadlines.shift(by_ms)
+
+    # Groups of any kind.
+
+    def listed(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
+        """The groups in any of the states and of any of the types; none named: all."""
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        return [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            )
+            for group in self.groups.values()
+            if (not wanted_states or group.state.lower() in wanted_states)
+            and (not wanted_types or group.type in wanted_types)
+        ]
+
+    def describe(self, group_id: str, version: int) -> DescribedGroup:
+        """A classic group; any other is, to who asks this way, not there."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            is_told = version >= _NOT_FOUND_SINCE
+            why = f"there is no group {group_id!r}" if group is None else f"group {group_id!r} is not classic"
+            return DescribedGroup(
+                error_code=Error.GROUP_ID_NOT_FOUND if is_told else Error.NONE,
+                error_message=why if is_told else None,
+                group_id=group_id,
+                group_state=_DEAD,
+                protocol_type="",
+                protocol_data="",
+                members=[],
+            )
+        is_stable = group.phase is State.STABLE
+        return DescribedGroup(
+            error_code=Error.NONE,
+            group_id=group_id,
+            group_state=group.state,
+            protocol_type=group.protocol_type,
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                    member_assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def delete(self, group_ids: Sequence[str]) -> Decision[list[DeletableGroupResult]]:
+        records: list[CoordinatorRecord] = []
+        results = []
+        for group_id in group_ids:
+            error = Error.NONE
+            try:
+                group = self.groups.get(group_id)
+                if group is None:
+                    raise Refused(Error.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+                group.check_deletion()
+                records += [tombstone(group_id, place) for place in self.offsets.places(group_id)]
+                records += group.tombstones()
+            except Refused as refusal:
+                error = refusal.error
+            results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        return Decision(results, records)
+
+    def topics_deleted(self, topics: dict[str, bytes]) -> Decision[None]:
+        """Topics are gone, by name with their ids; so are the offsets in them."""
+        return Decision(None, self.offsets.tombstones_of_topics(topics))
