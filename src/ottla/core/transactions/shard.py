@@ -189,18 +189,16 @@ class TransactionShard:
         known = self.transactions[transactional_id]
         return Markers(known.producer, known.is_commit, tuple(unmarked), self.coordinator_epoch, known.client_version)
 
-    def marker_written(self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition) -> None:
-        """A partition has its marker, or does not exist any more."""
-        unmarked = self._unmarked.get(transactional_id)
-        if unmarked is not None and self.transactions[transactional_id].producer == producer:
-            unmarked.pop(partition, None)
-
-    def complete(self, transactional_id: str, producer: ProducerIdentity, now_ms: int) -> Decision[None]:
-        """The transaction is over, once it lacks no marker."""
-        known = self.transactions.get(transactional_id)
-        if known is None or known.producer != producer or self._unmarked.get(transactional_id, True):
+    def markers_written(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> Decision[None]:
+        """Partitions have their marker, or do not exist any more. The transaction is over when none is lacking."""
+        unmarked, known = self._unmarked.get(transactional_id), self.transactions.get(transactional_id)
+        if unmarked is None or known is None or known.producer != producer:
             return Decision(None)
-        return self._decided(transactional_id, known.completed(now_ms), None)
+        for partition in partitions:
+            unmarked.pop(partition, None)
+        return Decision(None) if unmarked else self._decided(transactional_id, known.completed(now_ms), None)
 
     # Time.
 

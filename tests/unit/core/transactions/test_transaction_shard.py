@@ -153,11 +153,9 @@ def test_an_end_is_prepared_marked_and_completed(commit: bool) -> None:
     markers = desk.shard.markers("id")
     assert markers is not None
     assert (markers.producer, markers.committed, markers.partitions) == (producer, commit, (P0, P1))
-    desk.write_marker(P0)
-    desk.complete()
+    desk.written(P0)
     assert desk.known.state.is_prepared, "one marker is missing"
-    desk.write_marker(P1)
-    desk.complete()
+    desk.written(P1)
     assert desk.state() is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert (desk.known.partitions, desk.known.producer) == (frozenset(), producer)
     assert desk.shard.markers("id") is None
@@ -349,6 +347,5 @@ def test_a_marker_written_for_an_earlier_end_does_not_count() -> None:
     producer = desk.init()
     desk.add(producer, P0)
     desk.end(producer, commit=True)
-    desk.shard.marker_written("id", producer, P0)
-    desk.shard.complete("id", producer, NOW)
+    desk.apply(desk.shard.markers_written("id", producer, [P0], NOW))
     assert desk.state() is TransactionState.PREPARE_COMMIT

@@ -90,18 +90,14 @@ class Desk:
 
     # Ends.
 
-    def write_marker(self, partition: TopicPartition, name: str = ID) -> None:
-        self.shard.marker_written(name, self.shard.transactions[name].producer, partition)
-
-    def complete(self, *, at_ms: int = NOW, name: str = ID) -> None:
-        self.apply(self.shard.complete(name, self.shard.transactions[name].producer, at_ms))
+    def written(self, *partitions: TopicPartition, at_ms: int = NOW, name: str = ID) -> None:
+        producer = self.shard.transactions[name].producer
+        self.apply(self.shard.markers_written(name, producer, partitions, at_ms))
 
     def write_markers(self, *, at_ms: int = NOW, name: str = ID) -> None:
         markers = self.shard.markers(name)
         assert markers is not None, "nothing is prepared"
-        for partition in markers.partitions:
-            self.write_marker(partition, name)
-        self.complete(at_ms=at_ms, name=name)
+        self.written(*markers.partitions, at_ms=at_ms, name=name)
 
     def tick(self, now_ms: int) -> None:
         self.apply(self.shard.tick(now_ms))
