@@ -2,13 +2,14 @@
 
 Rule 1: entries reach the file a page at a time, and all of them before a sync. Who crashes rebuilds the index of the
         segment anyway, so nothing is lost by waiting.
-Rule 2: a look-up halves the file down to one page and reads that: its cost hardly grows with the file.
+Rule 2: a look-up halves the file down to one page and reads that: its cost hardly grows with the file. Who reads in
+        order finds it in the page of the look-up before, or in the next one.
 """
 
 from struct import Struct
 
 from ottla.core.log.indexes import count_at_most
-from ottla.io.ports import Disk, File
+from ottla.io.ports import Buffer, Disk, File
 
 _PAGE = 4096
 
@@ -22,6 +23,8 @@ class IndexFile:
         self._on_disk = entries
         self._tail = bytearray()
         self._page_entries = _PAGE // entry.size
+        self._last_page = 0
+        """Where the page begins in which the last look-up ended."""
         self._file: File | None = None
 
     def __len__(self) -> int:
@@ -40,23 +43,31 @@ class IndexFile:
 
     def count_at_most(self, column: int, value: int) -> int:
         """How many entries have `column` <= value."""
+        first, entries = self._page_for(column, value)
+        return first + count_at_most(entries, self._entry, column, value)
+
+    def floor(self, value: int) -> tuple[int, ...] | None:
+        """The last entry whose first column is at most `value`."""
+        _, entries = self._page_for(0, value)
+        count = count_at_most(entries, self._entry, 0, value)
+        return self._entry.unpack_from(entries, (count - 1) * self._entry.size) if count else None
+
+    def _page_for(self, column: int, value: int) -> tuple[int, Buffer]:
+        """The packed entries among which the last one with `column` <= value is, if any is, and the first's number."""
         if self._tail and self._entry.unpack_from(self._tail)[column] <= value:
-            return self._on_disk + count_at_most(self._tail, self._entry, column, value)
+            return self._on_disk, self._tail
         low, high = 0, self._on_disk
-        # Most look-ups are near the end: try the last page before halving.
-        middle = max(high - self._page_entries, 0)
+        likely = [self._last_page, self._last_page + self._page_entries, high - self._page_entries]
         while high - low > self._page_entries:
+            middle = likely.pop(0) if likely else (low + high) // 2
+            if not low < middle < high:
+                continue
             if self.at(middle)[column] <= value:
                 low = middle
             else:
                 high = middle
-            middle = (low + high) // 2
-        return low + count_at_most(self._read(low, high - low), self._entry, column, value)
-
-    def floor(self, value: int) -> tuple[int, ...] | None:
-        """The last entry whose first column is at most `value`."""
-        count = self.count_at_most(0, value)
-        return self.at(count - 1) if count else None
+        self._last_page = low
+        return low, self._read(low, high - low)
 
     def make(self) -> None:
         """Have the file there, if only empty."""
