@@ -23,7 +23,7 @@ from ottla.core.log.log import Log
 from ottla.core.log.segment import NO_TIMESTAMP, Segment
 from ottla.core.log.summary import UNKNOWN, BadSummary, SummaryEntry, encode_summary, txn_checksum
 from ottla.kernel import ControlType, CorruptBatch
-from ottla.observe.trace import warn
+from ottla.observe.trace import trace, warn
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recovery import aborted_in, marker_in
 from ottla.storage.segment_files import Found, SegmentFiles, TimeFound
@@ -263,6 +263,7 @@ class LookUps:
             # The batch that an entry begins with may be gone. So the log is asked for all of them.
             told = self._told_by_the_log(index)
             if told != aborted:
+                trace("txnindex.renewed", log=self._log.name, base_offset=segment.base_offset, was=aborted, now=told)
                 self._renew(files, told)
         else:
             for txn in aborted:

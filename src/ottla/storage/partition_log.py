@@ -117,7 +117,7 @@ class PartitionLog:
             self.log = open_log(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
-        self.look_ups = LookUps(self.log, self.here)
+        self._look_ups = LookUps(self.log, self.here)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
@@ -244,7 +244,7 @@ class PartitionLog:
             self.here.remove([log.segments.pop()])
         else:
             self.here.of(closed).finish_indexes()
-            self.look_ups.closed(closed)
+            self._look_ups.closed(closed)
         jitter_ms = min(log.config[SEGMENT_JITTER_MS], log.config[SEGMENT_MS])
         segment = Segment(base_offset, created_ms=self._clock.wall_ms())
         segment.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
@@ -293,7 +293,7 @@ class PartitionLog:
             flush = self.begin_flush()
             flush.run()
             self.here.of(log.active).sync(indexes=True)
-            self.look_ups.summarize()
+            self._look_ups.summarize()
             # Last: recovery takes a snapshot within a segment for a proof that the indexes were synced up to there.
             if log.producers.end_offset not in self.here.snapshots:
                 self.here.write_snapshot(log.producers)
@@ -333,7 +333,7 @@ class PartitionLog:
         if found is not None:
             return found, len(segments) - 1
         for index in range(self.log.segment_at(offset), len(segments)):
-            found = self.look_ups.locate(segments[index], offset)
+            found = self._look_ups.locate(segments[index], offset)
             if found is not None:
                 return found, index
             # Compaction left nothing here at or after the offset.
@@ -346,28 +346,38 @@ class PartitionLog:
             return segment.size
         found = self._recent.beginning_at(upper_offset)
         if found is None or index < len(self.log.segments) - 1:
-            found = self.look_ups.locate(segment, upper_offset)
+            found = self._look_ups.locate(segment, upper_offset)
         return segment.size if found is None else found.position
 
     def find_time(self, timestamp: int) -> TimeFound | None:
         """The first record whose timestamp is at least `timestamp`."""
         with self.directory.guard("look up by time"):
-            return self.look_ups.find_time(timestamp)
+            return self._look_ups.find_time(timestamp)
+
+    @property
+    def must_learn_times(self) -> bool:
+        """Whether who looks up by time on the event loop should await `learn_times` first."""
+        with self.directory.guard("look up by time"):
+            return self._look_ups.must_learn_times
+
+    async def learn_times(self) -> None:
+        """Ask the segments that no summary knows for their largest timestamps, in a thread."""
+        await self._look_ups.learn_times()
 
     def find_max_timestamp(self) -> TimeFound | None:
         """The first record that has the largest timestamp of all."""
         with self.directory.guard("look up by time"):
-            return self.look_ups.find_max_timestamp()
+            return self._look_ups.find_max_timestamp()
 
     def aborted_transactions(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
         """Those that a reader of the offsets from `first_offset` to before `upper_offset` must leave out."""
         with self.directory.guard("read the transaction index"):
-            return self.look_ups.aborted(first_offset, upper_offset)
+            return self._look_ups.aborted(first_offset, upper_offset)
 
     def largest_timestamp(self, segment: Segment) -> int:
         """Of its records; of its file where no record has one."""
         with self.directory.guard("look up by time"):
-            timestamp = self.look_ups.max_timestamp(segment)
+            timestamp = self._look_ups.max_timestamp(segment)
             return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
 
     def first_timestamp(self, segment: Segment) -> int:
@@ -383,7 +393,7 @@ class PartitionLog:
         first = log.segments.index(segments[0])
         with self.directory.guard("swap in a cleaned segment"):
             log.segments[first : first + len(segments)] = [cleaned.segment]
-            self.look_ups.replaced(cleaned)
+            self._look_ups.replaced(cleaned)
             snapshots = [segment.base_offset for segment in segments[1:]]
             self.here.retire(segments, now_ms + log.config[FILE_DELETE_DELAY_MS])
             self.here.drop_snapshots(lambda offset: offset in snapshots)
@@ -427,7 +437,7 @@ class PartitionLog:
             self.here.write_epochs(log.epochs.entries)
             dropped = log.segments[:count]
             del log.segments[:count]
-            self.look_ups.forget_times()
+            self._look_ups.forget_times()
             self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
             self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
         trace(
@@ -458,7 +468,7 @@ class PartitionLog:
             return
         with self.directory.guard("truncate"):
             keep = log.segment_at(offset)
-            first = self.look_ups.locate(log.segments[keep], offset)
+            first = self._look_ups.locate(log.segments[keep], offset)
             end_offset = offset if first is None else min(offset, first.header.base_offset)
             if end_offset < log.log_start_offset:
                 # The batch begins before the log start; where it goes from will be written again.
@@ -469,14 +479,14 @@ class PartitionLog:
             )
             self.directory.lower_checkpoints(self.key, end_offset)
             self.here.void_swaps()
-            self.look_ups.forget()
+            self._look_ups.forget()
             self.here.remove(log.segments[keep + 1 :])
             del log.segments[keep + 1 :]
             active = self.here.of(log.active)
             if first is not None:
                 active.truncate(first, log.config)
             else:
-                self.look_ups.max_timestamp(log.active)
+                self._look_ups.max_timestamp(log.active)
                 active.load_first_timestamp()
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
             log.truncated(end_offset, producers)
@@ -490,7 +500,7 @@ class PartitionLog:
         with self.directory.guard("restart"):
             self.directory.lower_checkpoints(self.key, 0)
             self.here.void_swaps()
-            self.look_ups.forget()
+            self._look_ups.forget()
             self.here.remove(self.log.segments)
             self.here.drop_snapshots(lambda _: True)
             self.directory.keep_log_start(self.key, offset)

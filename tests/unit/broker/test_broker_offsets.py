@@ -1,12 +1,15 @@
 """ListOffsets: which timestamps below zero mean something, and since when."""
 
+import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.broker.dispatch import Call
-from ottla.broker.handlers.offsets import SPECIAL_SINCE, list_offsets
+from ottla.broker.handlers.offsets import MAX_TIMESTAMP, SPECIAL_SINCE, list_offsets
+from ottla.storage.segment_files import TimeFound
 from ottla.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -40,10 +43,15 @@ def answer_of(node: Any, timestamp: int, version: int) -> ListOffsetsPartitionRe
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
     connection: Any = SimpleNamespace(peer="test")
-    response = list_offsets(request, Call(node, connection, 2, version, 1, None))
+    result = list_offsets(request, Call(node, connection, 2, version, 1, None))
+    response = result if isinstance(result, ListOffsetsResponse) else asyncio.run(_awaited(result))
     [topic] = decode(ListOffsetsResponse, version, encode(response, version)).topics
     [partition] = topic.partitions
     return partition
+
+
+async def _awaited(result: Awaitable[ListOffsetsResponse]) -> ListOffsetsResponse:
+    return await result
 
 
 def error_of(timestamp: int, version: int) -> int:
@@ -68,3 +76,44 @@ def test_answer_fits_its_version(version: int) -> None:
     answer = answer_of(OnePartition(), -1, version)
     assert (answer.error_code, answer.offset) == (Error.NONE, 7)
     assert answer.leader_epoch == (3 if version >= 4 else -1)
+
+
+class Unlearned:
+    """A node with a log of many segments whose times nobody has read yet."""
+
+    def __init__(self) -> None:
+        self.learned = False
+
+    @property
+    def must_learn_times(self) -> bool:
+        return not self.learned
+
+    async def learn_times(self) -> None:
+        self.learned = True
+
+    def find_time(self, timestamp: int) -> TimeFound:
+        assert self.learned, "this would read every segment on the event loop"
+        return TimeFound(5, timestamp, 3)
+
+    def find_max_timestamp(self) -> TimeFound:
+        return self.find_time(77)
+
+    def partition(self, _topic: str, _index: int) -> Any:
+        return SimpleNamespace(
+            check_epoch=lambda _asked: None, high_watermark=7, leader_epoch=3, log=self, last_stable_offset=7
+        )
+
+    @property
+    def log(self) -> None:
+        """The state behind it, which nobody asks here."""
+
+
+@pytest.mark.parametrize(("timestamp", "expected"), [(11, (5, 11)), (MAX_TIMESTAMP, (5, 77))])
+def test_times_are_learned_before_they_are_looked_up(timestamp: int, expected: tuple[int, int]) -> None:
+    """In a thread, while the connection goes on; the other questions need no times and are answered at once."""
+    node = Unlearned()
+    assert answer_of(node, -1, LAST_VERSION).offset == 7
+    assert not node.learned
+    answer = answer_of(node, timestamp, LAST_VERSION)
+    assert (answer.offset, answer.timestamp) == expected
+    assert node.learned

@@ -1,9 +1,12 @@
 """Where offsets are: by time, by leader epoch; and deleting what lies before one."""
 
+from collections.abc import Awaitable
+
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.config import CLEANUP_POLICY
 from ottla.core.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
+from ottla.storage.partition_log import PartitionLog
 from ottla.storage.segment_files import TimeFound
 from ottla.wire.api.delete_records import (
     DeleteRecordsPartitionResult,
@@ -47,7 +50,30 @@ _LEADER_EPOCH_SINCE = 4
 _NOT_FOUND = TimeFound(-1, -1, -1)
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    """At once, unless the times of very many segments have to be learned first: that is done in a thread."""
+    asked = ((topic.name, partition) for topic in request.topics for partition in topic.partitions)
+    ignorant = [log for topic, partition in asked if (log := _log_to_learn(call, topic, partition)) is not None]
+    return _list_learned(request, call, ignorant) if ignorant else _list(request, call)
+
+
+def _log_to_learn(call: Call, topic: str, asked: ListOffsetsPartition) -> PartitionLog | None:
+    if asked.timestamp < 0 and asked.timestamp != MAX_TIMESTAMP:
+        return None
+    try:
+        log = call.node.partition(topic, asked.partition_index).log
+        return log if log.must_learn_times else None
+    except Refused:
+        return None  # Its answer says so.
+
+
+async def _list_learned(request: ListOffsetsRequest, call: Call, logs: list[PartitionLog]) -> ListOffsetsResponse:
+    for log in logs:
+        await log.learn_times()
+    return _list(request, call)
+
+
+def _list(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     named = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     repeated = {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
     return ListOffsetsResponse(
