@@ -1,6 +1,6 @@
 """A consumer group: what its records say, replayed.
 
-Rule 1: the `replay_*` methods are the only mutators.
+Rule 1: `replay` is the only mutator.
 Rule 2: the group's epoch counts what has changed (members' subscriptions, their topics); the assignment's epoch is that
         of the group for which the target was computed; a member's epoch is the target that it has reached. Hence
         member <= assignment <= group, and a group is stable when all are equal.
@@ -11,7 +11,7 @@ Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records
@@ -19,12 +19,15 @@ from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.member import LEAVE_EPOCH, Member, OwnedPartitions
 from ottla.core.groups.consumer.regexes import ResolvedRegex
 from ottla.core.groups.consumer.topics import NO_TOPICS_HASH
+from ottla.core.groups.group import Committer, PartitionCheck
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records import consumer_groups as wire
+from ottla.wire.schema import Struct
 
-PROTOCOL_TYPE: Final = "consumer"
+CONSUMER: Final = "consumer"
 FIRST_EPOCH: Final = 1
 _NO_EPOCH: Final = -1
+_COMMIT_WITH_EPOCH_VERSION: Final = 9
 
 EMPTY: Final = "Empty"
 ASSIGNING: Final = "Assigning"
@@ -75,6 +78,9 @@ def _one(regex: str | None) -> Counter[str]:
 
 
 class ConsumerGroup:
+    type: Final = CONSUMER
+    protocol_type: Final = CONSUMER
+
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = FIRST_EPOCH
@@ -141,7 +147,7 @@ class ConsumerGroup:
 
     def shares_classic_protocol(self, protocol_type: str, names: Iterable[str]) -> bool:
         """A classic member may join: one of its assignors is known to all classic members that are here."""
-        if protocol_type != PROTOCOL_TYPE:
+        if protocol_type != self.protocol_type:
             return False
         known = Counter(name for member in self.classic() for name, _ in member.classic.protocols)  # type: ignore[union-attr]
         return any(known[name] == self.classic_members for name in names)
@@ -165,7 +171,77 @@ class ConsumerGroup:
         """What removes the group from the log."""
         return records.no_group(self.group_id, self.members, self.resolved_regexes)
 
+    # As any group.
+
+    def check_commit(self, committer: Committer) -> PartitionCheck | None:
+        """Without a member while there is none; as a member, in its epoch or one not older than its ownership."""
+        epoch = committer.generation_id
+        if epoch < 0 and not self.members:
+            return None
+        if committer.is_transactional and (committer.member_id, committer.group_instance_id, epoch) == ("", None, -1):
+            return None
+        member = self.member(committer.member_id)
+        if not committer.is_transactional and member.classic is None and committer.version < _COMMIT_WITH_EPOCH_VERSION:
+            raise Refused(
+                Error.UNSUPPORTED_VERSION,
+                f"a member of the consumer protocol commits with OffsetCommit {_COMMIT_WITH_EPOCH_VERSION} or later",
+            )
+        if epoch == member.member_epoch:
+            return None
+        stale = Error.STALE_MEMBER_EPOCH if member.classic is None else Error.ILLEGAL_GENERATION
+        if epoch > member.member_epoch:
+            raise Refused(stale, f"member {member.member_id} is in epoch {member.member_epoch}, the commit in {epoch}")
+
+        def check(topic: str, topic_id: bytes, partition: int) -> None:
+            since = member.owned_epoch(topic_id, partition)
+            if since is None or epoch < since:
+                told = "does not own it" if since is None else f"owns it since epoch {since}"
+                raise Refused(stale, f"{topic}-{partition}: member {member.member_id} {told}, the commit is of {epoch}")
+
+        return check
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.member_epoch:
+            raise Refused(
+                Error.STALE_MEMBER_EPOCH if member.classic is None else Error.ILLEGAL_GENERATION,
+                f"member {member_id} is in epoch {member.member_epoch}, the request in {member_epoch}",
+            )
+
+    def check_offset_deletion(self) -> None:
+        """Topics that nobody here reads may go at any time."""
+
+    def check_deletion(self) -> None:
+        if self.members:
+            raise Refused(Error.NON_EMPTY_GROUP, f"group {self.group_id!r} still has {len(self.members)} members")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscriptions.names or topic in self.subscriptions.matched
+
+    def retention_begins(self, committed_ms: int) -> int | None:
+        return committed_ms
+
     # Replaying.
+
+    def replay(self, key: Struct, value: Any) -> None:
+        """A record of this group; the one that removes the whole group is its holder's."""
+        match key:
+            case wire.ConsumerGroupMetadataKey() if value is not None:
+                self.replay_epoch(value)
+            case wire.ConsumerGroupPartitionMetadataKey():
+                self.has_partition_metadata = value is not None
+            case wire.ConsumerGroupMemberMetadataKey():
+                self.replay_member(key.member_id, value)
+            case wire.ConsumerGroupTargetAssignmentMetadataKey():
+                self.replay_target_epoch(value)
+            case wire.ConsumerGroupTargetAssignmentMemberKey():
+                self.replay_target(key.member_id, value)
+            case wire.ConsumerGroupCurrentMemberAssignmentKey():
+                self.replay_current(key.member_id, value)
+            case wire.ConsumerGroupRegularExpressionKey():
+                self.replay_regex(key.regular_expression, value)
 
     def replay_epoch(self, value: wire.ConsumerGroupMetadataValue) -> None:
         self.epoch, self.metadata_hash = value.epoch, value.metadata_hash

@@ -1,0 +1,169 @@
+"""What one member's heartbeat (or classic join) brings about, step by step, as records.
+
+Rule 1: the member is written where anything about it is new; the group's epoch counts up when a subscription or what is
+        known of the topics is new; the target is computed for the newest epoch, not more often than the assignment
+        interval allows; then the member is reconciled to it.
+Rule 2: a pattern is resolved outside the heartbeat that brings it, for the whole group at once. Until then it matches
+        nothing, and the group's epoch does not count up for it: it would have to again.
+"""
+
+from enum import IntEnum
+from functools import cached_property
+from typing import Final
+
+from ottla.core.coordination import CoordinatorRecord
+from ottla.core.groups.consumer import records as written
+from ottla.core.groups.consumer.group import ConsumerGroup, Subscriptions
+from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
+from ottla.core.groups.consumer.member import Member
+from ottla.core.groups.consumer.reconciliation import Reconciliation, Reported
+from ottla.core.groups.consumer.target import Target, compute_target, subscribed_ids
+from ottla.core.groups.timers import Timer
+
+REGEX_REFRESH_INTERVAL_MS_MIN: Final = 10_000
+_TOPICS_REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
+
+
+class RegexChange(IntEnum):
+    """What a request does to the member's pattern."""
+
+    NONE = 0
+    UNRESOLVED = 1
+    """A pattern that has yet to be resolved."""
+    RESOLVED = 2
+    """One whose topics are known, or none any more."""
+
+
+class Progress:
+    """`old` is the member as it is, or a fresh one; `new` what the request makes of it."""
+
+    def __init__(self, here: ConsumerGroups, group: ConsumerGroup, old: Member, new: Member, now_ms: int) -> None:
+        self.records: list[CoordinatorRecord] = []
+        self.epoch = group.epoch
+        self._here = here
+        self._group = group
+        self._old = old
+        self._new = new
+        self._now_ms = now_ms
+
+    @cached_property
+    def _subscriptions(self) -> Subscriptions:
+        """The group's, with what this request changes."""
+        return self._group.subscriptions.changed(self._old, self._new, self._group.resolved_regexes)
+
+    def write_member(self) -> bool:
+        """Whether the topics that the member names are new."""
+        if self._new == self._old:
+            return False
+        self.records.append(written.member_record(self._group.group_id, self._new))
+        return self._new.topic_names != self._old.topic_names
+
+    def write_regex(self) -> RegexChange:
+        group, counts = self._group, self._group.subscriptions.regexes
+        old, new = self._old.topic_regex, self._new.topic_regex
+        change, is_unknown = RegexChange.NONE, False
+        if old != new:
+            change = RegexChange.UNRESOLVED
+            if old and counts[old] == 1:
+                self.records.append(written.no_regex(group.group_id, old))
+            if new and counts[new] == 0:
+                self._here.regexes.check(new)
+                is_unknown = True
+            elif (new in group.resolved_regexes) if new else old:
+                change = RegexChange.RESOLVED
+        if is_unknown or counts:
+            self._refresh_regexes_if_due(is_unknown)
+        return change
+
+    def _refresh_regexes_if_due(self, is_unknown: bool) -> None:
+        timer = Timer(Awaited.REGEXES, self._group.group_id)
+        last, now_ms = self._group.last_refresh(), self._now_ms
+        if timer in self._here.deadlines or not self._subscriptions.regexes:
+            return
+        if last is not None:
+            age_ms = now_ms - last.timestamp
+            if age_ms <= REGEX_REFRESH_INTERVAL_MS_MIN:
+                return
+            is_old = age_ms > self._here.settings.regex_refresh_interval_ms
+            is_old = is_old or last.version < self._here.topics.version_with_new_topics
+        else:
+            is_old = True
+        if is_unknown or is_old or len(self._subscriptions.regexes) != len(self._group.resolved_regexes):
+            self._here.deadlines.set(timer, now_ms)
+
+    def write_epoch(self, *, is_new: bool) -> None:
+        """Count the group's epoch up if `is_new`, or if the topics are not those of the last epoch."""
+        group, topics = self._group, self._here.topics
+        if not is_new and self._now_ms < group.refresh_at_ms and group.seen_changes == topics.changes:
+            return
+        metadata_hash = topics.hash_of(self._subscriptions.topics())
+        if is_new or metadata_hash != group.metadata_hash:
+            self.epoch += 1
+            self.records.append(written.epoch_record(group.group_id, self.epoch, metadata_hash))
+        group.refresh_at_ms, group.seen_changes = self._now_ms + _TOPICS_REFRESH_INTERVAL_MS, topics.changes
+        if group.has_partition_metadata:
+            self.records.append(written.no_partition_metadata(group.group_id))
+
+    def write_target(self) -> Target:
+        group, settings = self._group, self._here.settings
+        if group.assignment_epoch >= self.epoch or not self._may_assign():
+            return Target(group.assignment_epoch, group.target_of(self._new))
+        members = len(group.members)
+        if self._new.member_id not in group.members and group.static_member(self._new.instance_id) is None:
+            members += 1
+        preferred = group.preferred_assignor(self._old, self._new)
+        assignors = settings.assignors
+        target, records = compute_target(
+            group,
+            self.epoch,
+            self._new,
+            assignor=preferred if preferred in assignors else assignors[0],
+            is_homogeneous=self._subscriptions.are_homogeneous(members),
+            topics=self._here.topics,
+            now_ms=self._now_ms,
+        )
+        self.records += records
+        return target
+
+    def _may_assign(self) -> bool:
+        """A group that many members join at once is assigned now and then, not for each of them."""
+        interval_ms = self._here.settings.assignment_interval_ms(self._group.group_id)
+        last_ms = self._group.assignment_timestamp
+        return last_ms == 0 or interval_ms == 0 or self._now_ms >= last_ms + interval_ms
+
+    def write_assignment(self, target: Target, reported: Reported, *, subscription_changed: bool) -> Member:
+        """The member after its step towards the target."""
+        group, member = self._group, self._new
+        if not subscription_changed and member.is_reconciled_to(target.epoch):
+            return member
+        step = Reconciliation(
+            epoch=target.epoch,
+            target=target.assignment,
+            subscribed=subscribed_ids(group, member, self._here.topics),
+            is_owned=group.is_owned,
+            subscription_changed=subscription_changed,
+            reported=reported,
+        )
+        after = step.step(member)
+        if after != member:
+            self.records.append(written.current_record(group.group_id, after))
+            self._here.watch_revocation(group.group_id, after, self._now_ms)
+        return after
+
+
+def refresh_regexes(here: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> list[CoordinatorRecord]:
+    """Resolve a group's patterns and write down what they match; its epoch counts up when that is new."""
+    topics, group_id = here.topics, group.group_id
+    resolved = here.regexes.resolve(group.subscriptions.regexes, topics.image.topics, topics.version, now_ms)
+    names, _, _ = group.subscriptions
+    after = names.keys() | {topic for one in resolved.values() for topic in one.topics}
+    metadata_hash = topics.hash_of(after)
+    is_new = metadata_hash != group.metadata_hash or any(
+        one.topics != (old.topics if (old := group.resolved_regexes.get(regex)) is not None else frozenset())
+        for regex, one in resolved.items()
+    )
+    result = [written.regex_record(group_id, regex, one) for regex, one in resolved.items()]
+    if is_new:
+        result.append(written.epoch_record(group_id, group.epoch + 1, metadata_hash))
+        group.refresh_at_ms, group.seen_changes = now_ms + _TOPICS_REFRESH_INTERVAL_MS, topics.changes
+    return result

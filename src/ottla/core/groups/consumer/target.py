@@ -1,0 +1,64 @@
+"""The target assignment: which partitions each member should own, computed by the assignor that most members want.
+
+Rule 1: it is computed for a group's epoch, with everything that the decision which asks for it is about to change.
+Rule 2: only members whose part differs are written, and then the epoch: whoever reads the records sees a target whole.
+"""
+
+from collections.abc import Set
+from typing import NamedTuple
+
+from ottla.core.coordination import CoordinatorRecord
+from ottla.core.groups.consumer.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from ottla.core.groups.consumer.group import ConsumerGroup
+from ottla.core.groups.consumer.member import Member
+from ottla.core.groups.consumer.records import target_epoch_record, target_record
+from ottla.core.groups.consumer.topics import TopicView
+
+
+class Target(NamedTuple):
+    epoch: int
+    assignment: Assignment
+    """The part of the member that asked."""
+
+
+def subscribed_ids(group: ConsumerGroup, member: Member, topics: TopicView) -> frozenset[bytes]:
+    """The topics of a member that exist: those it named and those its pattern was found to match."""
+    return topics.ids(_subscribed(group, member))
+
+
+def compute_target(
+    group: ConsumerGroup,
+    epoch: int,
+    member: Member,
+    *,
+    assignor: str,
+    is_homogeneous: bool,
+    topics: TopicView,
+    now_ms: int,
+) -> tuple[Target, list[CoordinatorRecord]]:
+    """A new target with `member` as it will be, in place of the static member whose instance it is, if any."""
+    members = {**group.members, member.member_id: member}
+    if member.instance_id is not None:
+        replaced = group.static_members.get(member.instance_id, member.member_id)
+        if replaced != member.member_id:
+            del members[replaced]
+    specs = {member_id: _spec(group, one, topics) for member_id, one in members.items()}
+    counted = {topic_id for spec in specs.values() for topic_id in spec.topics}
+    partitions = {topic_id: len(topics.image.topics_by_id[topic_id].partitions) for topic_id in counted}
+    assignment = ASSIGNORS[assignor](GroupSpec(specs, partitions, is_homogeneous))
+    written = [
+        target_record(group.group_id, member_id, part)
+        for member_id in specs
+        if (part := assignment.get(member_id, {})) != group.target.get(member_id)
+    ]
+    written.append(target_epoch_record(group.group_id, epoch, now_ms))
+    return Target(epoch, assignment.get(member.member_id, {})), written
+
+
+def _spec(group: ConsumerGroup, member: Member, topics: TopicView) -> MemberSpec:
+    return MemberSpec(subscribed_ids(group, member, topics), group.target_of(member), member.instance_id)
+
+
+def _subscribed(group: ConsumerGroup, member: Member) -> Set[str]:
+    resolved = group.resolved_regexes.get(member.topic_regex) if member.topic_regex else None
+    return member.topic_names if resolved is None else member.topic_names | resolved.topics
