@@ -8,18 +8,28 @@ Rule 2: while the log is replayed, a group's record makes the group. Live, the d
 
 from collections.abc import Callable, Sequence
 
-from ottla.core.coordination import CoordinatorRecord, Decision, Origin
+from ottla.config import Config
+from ottla.core.coordination import CoordinatorRecord, Decision, Origin, Token
 from ottla.core.deadlines import Deadlines
-from ottla.core.groups.classic import ClassicProtocol
+from ottla.core.groups.classic import ClassicProtocol, Client, join_refused
 from ottla.core.groups.classic_group import ClassicGroup, State
+from ottla.core.groups.consumer.group import ConsumerGroup
+from ottla.core.groups.consumer.protocol import ConsumerProtocol
+from ottla.core.groups.consumer.settings import ConsumerSettings
+from ottla.core.groups.consumer.topics import TopicView
 from ottla.core.groups.group import Group
 from ottla.core.groups.offset_requests import OffsetRequests
 from ottla.core.groups.offsets import Offsets, tombstone
 from ottla.core.groups.settings import GroupSettings
 from ottla.core.groups.timers import Due, Outcome, Timer
+from ottla.core.metadata.image import Image
 from ottla.wire.api.delete_groups import DeletableGroupResult
 from ottla.wire.api.describe_groups import DescribedGroup, DescribedGroupMember
+from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.wire.api.list_groups import ListedGroup
+from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.groups import (
     GroupMetadataKey,
@@ -35,12 +45,23 @@ _NOT_FOUND_SINCE = 6
 
 
 class GroupShard:
-    def __init__(self, settings: GroupSettings, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        new_uuid: Callable[[], str],
+        config: Callable[[], Config] = Config.of,
+        topics: TopicView | None = None,
+    ) -> None:
+        """`config` gives the broker's settings as they are now, `topics` what there is to subscribe to."""
+        topics = TopicView(Image()) if topics is None else topics
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.deadlines: Deadlines[Timer] = Deadlines()
         self.classic = ClassicProtocol(self.groups, self.deadlines, settings, new_uuid)
+        self.consumer = ConsumerProtocol(
+            self.groups, ConsumerSettings(config, topics.image), topics, self.classic, new_uuid
+        )
         self.offset_requests = OffsetRequests(self.groups, self.offsets, self.classic, settings)
         self.is_loaded = False
 
@@ -55,6 +76,8 @@ class GroupShard:
                 self._replay_classic(key.group, value)
             case LegacyOffsetCommitKey():
                 self._replay_legacy(key, value, origin)
+            case _:
+                self.consumer.replay(record)
 
     def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
         if value is not None and key.group not in self.groups:
@@ -62,10 +85,12 @@ class GroupShard:
         self.offsets.replay(key, value, origin)
 
     def _replay_legacy(self, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None, origin: Origin) -> None:
-        now = value and OffsetCommitValue(
-            offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
-        )
-        self._replay_offset(OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition), now, origin)
+        told = None
+        if value is not None:
+            told = OffsetCommitValue(
+                offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+            )
+        self._replay_offset(OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition), told, origin)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         known = self.groups.get(group_id)
@@ -88,6 +113,7 @@ class GroupShard:
         for group in [*self.groups.values()]:
             if isinstance(group, ClassicGroup):
                 self.classic.loaded(group, now_ms, out)
+        self.consumer.loaded(now_ms)
         self.deadlines.set(Timer(Due.EXPIRY), now_ms + self.settings.offsets_check_interval_ms)
         return Decision(None, out.records, out.wake)
 
@@ -99,13 +125,49 @@ class GroupShard:
                 self.deadlines.set(Timer(Due.EXPIRY), now_ms + self.settings.offsets_check_interval_ms)
             else:
                 self.classic.due(timer, now_ms, out)
+        self.consumer.tick(now_ms, out)
         return Decision(None, out.records, out.wake)
 
     def next_deadline(self) -> int | None:
-        return self.deadlines.next()
+        both = (self.deadlines.next(), self.consumer.next_deadline())
+        return min((one for one in both if one is not None), default=None)
 
     def clock_set(self, by_ms: int) -> None:
         self.deadlines.shift(by_ms)
+        self.consumer.clock_set(by_ms)
+
+    # The classic protocol, in groups of either.
+
+    def join(self, request: JoinGroupRequest, client: Client, now_ms: int, token: Token) -> Decision[JoinGroupResponse]:
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return self.classic.join(request, client, now_ms, token)
+        if group.members:
+            return self.consumer.classic_join(group, request, client, now_ms)
+        if request.member_id:
+            return Decision(join_refused(Error.UNKNOWN_MEMBER_ID, request.member_id))
+        # Nobody is in it: it becomes whatever its next member is.
+        del self.groups[request.group_id]
+        decision = self.classic.join(request, client, now_ms, token)
+        return decision._replace(records=[*group.tombstones(), *decision.records])
+
+    def sync(self, request: SyncGroupRequest, now_ms: int, token: Token) -> Decision[SyncGroupResponse]:
+        group = self.consumer.group(request.group_id)
+        if group is not None:
+            return self.consumer.classic_sync(group, request, now_ms)
+        return self.classic.sync(request, now_ms, token)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[HeartbeatResponse]:
+        group = self.consumer.group(request.group_id)
+        if group is not None:
+            return self.consumer.classic_heartbeat(group, request, now_ms)
+        return self.classic.heartbeat(request, now_ms)
+
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> Decision[LeaveGroupResponse]:
+        group = self.consumer.group(request.group_id)
+        if group is not None:
+            return self.consumer.classic_leave(group, request, now_ms)
+        return self.classic.leave(request, now_ms)
 
     # Groups of any kind.
 
