@@ -132,6 +132,20 @@ MUTANTS = [
         "if False:",
         "offsets are counted from a damaged header",
     ),
+    Mutant(
+        "transaction-index-without-checksum",
+        "ottla.storage.look_ups",
+        "if txn_checksum(aborted) != checksum:",
+        "if False:",
+        "a flipped offset shows aborted records",
+    ),
+    Mutant(
+        "transaction-index-of-compacted-log-believed",
+        "ottla.storage.look_ups",
+        "if told != aborted:",
+        "if False:",
+        "a flipped offset shows aborted records where no checksum tells",
+    ),
 ]
 
 FOUND_BY = {
@@ -156,5 +170,7 @@ FOUND_BY = {
     "markers-go-at-once": 80,
     "produced-crc-unchecked": 3,
     "last-batch-believed": 0,
+    "transaction-index-without-checksum": 115,
+    "transaction-index-of-compacted-log-believed": 148,
 }
 """The seed that found each one last time. It is played first, so that the others need not be."""

@@ -12,6 +12,8 @@ from cli_partition import FIRST, SECOND, START, Sample, write_sample
 from ottla import __version__
 from ottla.cli import main
 from ottla.cli.log.tables import shown_bytes, shown_time
+from ottla.core.log.files import SEGMENT_SUMMARY
+from ottla.core.log.summary import SummaryEntry, encode_summary
 from ottla.kernel import Record, build_batch
 from ottla.wire.codec import encode
 from ottla.wire.records.groups import OffsetCommitKey, OffsetCommitValue
@@ -258,3 +260,14 @@ def test_reader_that_goes_away_is_no_error(sample: Sample) -> None:
     command = f"{sys.executable} -c 'from ottla.cli import main; main()' log dump {sample.path} --json --records"
     done = subprocess.run(["sh", "-c", f"{command} | true"], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_segment_summary(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sample.path / SEGMENT_SUMMARY
+    path.write_bytes(encode_summary(8, 1, [SummaryEntry(0, 1_000, START, START, -1), SummaryEntry(6, 9, -1, START, 7)]))
+    header, first, second = dumped(capsys, path)
+    assert (header["end_offset"], header["leader_epoch"]) == (8, 1)
+    assert (first["base_offset"], first["size"], first["txn_checksum"]) == (0, 1_000, None)
+    assert (second["max_timestamp"], second["running_max"], second["txn_checksum"]) == (-1, START, 7)
+    assert main(["log", "dump", str(path)]) == 0
+    assert "00000007" in capsys.readouterr().out

@@ -10,7 +10,9 @@ from cli_partition import FIRST, SECOND, START, Sample, records, write_sample
 
 from ottla.cli import main
 from ottla.core.log.checkpoints import EpochStart, encode_epochs
+from ottla.core.log.files import SEGMENT_SUMMARY
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTxn
+from ottla.core.log.summary import SummaryEntry, encode_summary
 from ottla.kernel import BatchHeader, batch_crc, build_batch, pack_header, read_header
 
 
@@ -297,3 +299,15 @@ def test_people_read_what_is_wrong_and_what_to_do(sample: Sample, capsys: pytest
     assert f"problem  {SECOND}.log at position 0" in told
     assert "cuts the log here" in told
     assert "t-0: 1 problem" in told
+
+
+def test_a_segment_summary_is_known_and_its_checksums_are_checked(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sample.path / SEGMENT_SUMMARY
+    path.write_bytes(encode_summary(8, 0, [SummaryEntry(0, 1_000, START, START, -1)]))
+    assert findings(capsys, sample.path) == (0, [])
+    overwrite(path, 30, b"\x55")
+    code, [problem] = findings(capsys, sample.path)
+    assert code == 1
+    assert (problem["file"], problem["what"]) == (SEGMENT_SUMMARY, "a block has the wrong CRC32C")

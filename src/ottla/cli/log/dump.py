@@ -12,6 +12,7 @@ from ottla.cli.log.paths import Kind, LogFile, Partition
 from ottla.core.log import checkpoints, files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, BadIndex, decode_aborted
 from ottla.core.log.snapshots import BadSnapshot, decode_snapshot
+from ottla.core.log.summary import UNKNOWN, BadSummary, decode_summary
 from ottla.io.ports import Disk, File
 from ottla.kernel import BatchHeader, CorruptBatch, Record
 from ottla.storage.batches import BatchAt, BatchWalk
@@ -86,7 +87,7 @@ def dump_file(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
     else:
         try:
             yield from _READERS[file.kind](disk, file)
-        except (BadIndex, BadSnapshot, checkpoints.BadCheckpoint) as error:
+        except (BadIndex, BadSnapshot, BadSummary, checkpoints.BadCheckpoint) as error:
             yield Item("damage", file.name, {"position": None, "reason": str(error)})
 
 
@@ -251,6 +252,14 @@ def _meta_properties(disk: Disk, file: LogFile) -> Iterator[Item]:
     yield Item("metadata", file.name, fields)
 
 
+def _summary(disk: Disk, file: LogFile) -> Iterator[Item]:
+    header, entries = decode_summary(read_whole(disk, file))
+    yield Item("metadata", file.name, {"end_offset": header.end_offset, "leader_epoch": header.leader_epoch})
+    for entry in entries:
+        checksum = None if entry.txn_checksum == UNKNOWN else entry.txn_checksum
+        yield Item("segment summary", file.name, entry._asdict() | {"txn_checksum": checksum})
+
+
 def read_whole(disk: Disk, file: LogFile) -> bytes:
     opened = disk.open(file.path, writable=False)
     try:
@@ -268,4 +277,5 @@ _READERS: dict[Kind, Callable[[Disk, LogFile], Iterator[Item]]] = {
     Kind.OFFSETS: _offsets,
     Kind.PARTITION: _partition_metadata,
     Kind.DIRECTORY: _meta_properties,
+    Kind.SUMMARY: _summary,
 }

@@ -25,6 +25,7 @@ class Kind(Enum):
     OFFSETS = "offset checkpoint"
     PARTITION = "partition metadata"
     DIRECTORY = "directory metadata"
+    SUMMARY = "segment summary"
 
 
 _SEGMENT_KINDS = {
@@ -38,6 +39,7 @@ _NAMED = {
     files.LEADER_EPOCHS: Kind.EPOCHS,
     files.PARTITION_METADATA: Kind.PARTITION,
     files.META_PROPERTIES: Kind.DIRECTORY,
+    files.SEGMENT_SUMMARY: Kind.SUMMARY,
     files.RECOVERY_POINTS: Kind.OFFSETS,
     files.HIGH_WATERMARKS: Kind.OFFSETS,
     files.LOG_STARTS: Kind.OFFSETS,
@@ -111,8 +113,8 @@ def located(disk: Disk, path: str) -> Partition | LogFile:
     if file is None:
         raise UserError(
             f"{path}: not a file of a log. Known are segments (00000000000000000000.log, .index, .timeindex, "
-            f".txnindex, .snapshot), {files.LEADER_EPOCHS}, {files.PARTITION_METADATA}, {files.META_PROPERTIES} and "
-            f"the checkpoints of a data directory; or give the partition's directory."
+            f".txnindex, .snapshot), {files.LEADER_EPOCHS}, {files.PARTITION_METADATA}, {files.SEGMENT_SUMMARY}, "
+            f"{files.META_PROPERTIES} and the checkpoints of a data directory; or give the partition's directory."
         )
     return file
 

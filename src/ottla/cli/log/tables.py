@@ -165,6 +165,15 @@ def _columns(kind: str, *, wide: bool) -> list[Column]:
             time("last_timestamp", "Last time"),
             _plain("txn_first_offset", "Open since"),
         ],
+        "segment summary": [
+            _plain("base_offset", "Base offset"),
+            _number("size", "Bytes"),
+            time("max_timestamp", "Latest time"),
+            time("running_max", "Latest up to here"),
+            Column(
+                "Txn index CRC", lambda entry: "" if entry["txn_checksum"] is None else f"{entry['txn_checksum']:08x}"
+            ),
+        ],
         "leader epoch": [_plain("epoch", "Leader epoch"), _plain("start_offset", "Start offset")],
         "checkpoint": [_plain("topic", "Topic", "left"), _plain("partition", "Partition"), _plain("offset", "Offset")],
     }
@@ -180,6 +189,7 @@ TITLES = {
     "time entry": "Time index",
     "aborted transaction": "Aborted transactions",
     "producer": "Producers",
+    "segment summary": "Segment summary",
     "leader epoch": "Leader epochs",
     "checkpoint": "Offsets",
 }

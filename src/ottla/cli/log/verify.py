@@ -18,6 +18,7 @@ from ottla.core.log.checkpoints import BadCheckpoint, EpochStart
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, BadIndex, decode_aborted
 from ottla.core.log.producers import Producers
 from ottla.core.log.snapshots import BadSnapshot, decode_snapshot
+from ottla.core.log.summary import BadSummary, decode_summary
 from ottla.io.ports import Disk, File
 from ottla.kernel import CorruptBatch, TimestampType
 from ottla.storage.batches import BatchAt, BatchWalk
@@ -27,7 +28,7 @@ def verify(disk: Disk, target: Partition | LogFile, tally: Tally) -> Iterator[Fi
     if isinstance(target, Partition):
         yield from _loose_ends(target)
         yield from _verify_log(disk, target, tally)
-        for kind in (Kind.PRODUCERS, Kind.PARTITION):
+        for kind in (Kind.PRODUCERS, Kind.PARTITION, Kind.SUMMARY):
             for file in target.of(kind):
                 yield from _verify_small(disk, file)
     elif target.kind in (Kind.LOG, Kind.OFFSET_INDEX, Kind.TIME_INDEX, Kind.TXN_INDEX):
@@ -286,7 +287,9 @@ def _verify_small(disk: Disk, file: LogFile) -> Iterator[Finding]:
                 checkpoints.decode_partition_metadata(data)
             case Kind.DIRECTORY:
                 checkpoints.MetaProperties.decode(data)
-    except (BadSnapshot, BadCheckpoint) as error:
+            case Kind.SUMMARY:
+                decode_summary(data)
+    except (BadSnapshot, BadCheckpoint, BadSummary) as error:
         yield Finding(file.name, str(error), REBUILD)
 
 

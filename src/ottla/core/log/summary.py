@@ -87,6 +87,13 @@ def decode_header(data: bytes, file_size: int) -> SummaryHeader:
     return header
 
 
+def decode_summary(data: bytes) -> tuple[SummaryHeader, list[SummaryEntry]]:
+    """All of a file at once."""
+    header = decode_header(data, len(data))
+    starts = (HEADER_SIZE + number * BLOCK_SIZE for number in range(header.blocks))
+    return header, [entry for start in starts for entry in SummaryBlock(data[start : start + BLOCK_SIZE])]
+
+
 class SummaryBlock:
     """Some entries next to each other; decoded when asked for."""
 
