@@ -179,6 +179,13 @@ class TransactionShard:
         )
         return self._decided(transactional_id, prepared, prepared.after_completion)
 
+    def described(self, transactional_id: str) -> tuple[Transaction, tuple[TopicPartition, ...]] | None:
+        """The transaction and its partitions; of a prepared one, those that lack their marker."""
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            return None
+        return known, tuple(self._unmarked.get(transactional_id, known.partitions))
+
     # Ending.
 
     def markers(self, transactional_id: str) -> Markers | None:

@@ -190,6 +190,9 @@ class Transaction:
     def as_value(self, value_version: int) -> TransactionLogValue:
         """The record's value; version 0 knows of one producer id only."""
         is_flexible = value_version >= 1
+        partitions = [
+            PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in by_topic(self.partitions).items()
+        ]
         return TransactionLogValue(
             producer_id=self.producer_id,
             previous_producer_id=self.previous_producer_id if is_flexible else NO_PRODUCER_ID,
@@ -198,7 +201,7 @@ class Transaction:
             next_producer_epoch=NO_EPOCH,
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state,
-            transaction_partitions=None if self.state is TransactionState.EMPTY else _by_topic(self.partitions),
+            transaction_partitions=None if self.state is TransactionState.EMPTY else partitions,
             transaction_last_update_timestamp_ms=self.last_update_ms,
             transaction_start_timestamp_ms=self.start_ms,
             client_transaction_version=self.client_version if is_flexible else 0,
@@ -227,8 +230,9 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= EPOCH_MAX - 1
 
 
-def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    by_topic: dict[str, list[int]] = {}
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The partitions of each topic, both in order."""
+    topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
-        by_topic.setdefault(topic, []).append(index)
-    return [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in by_topic.items()]
+        topics.setdefault(topic, []).append(index)
+    return topics
