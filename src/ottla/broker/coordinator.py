@@ -255,6 +255,13 @@ class Coordinator(Generic[S]):
             replies.append(await reply if isinstance(reply, asyncio.Future) else reply)
         return replies
 
+    def apply_all(self, handle: Callable[[S, int], Decision[None]]) -> None:
+        """Have every shard here decide something that nobody waits for."""
+        for context in list(self._contexts.values()):
+            if context.is_active:
+                now_ms = self._now_ms()
+                self._apply(context, handle(context.shard, now_ms), now_ms)
+
     async def end_transaction(
         self,
         index: int,

@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
+from ottla.broker.groups import GroupCoordinator
 from ottla.broker.outbox import Outbox
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
@@ -101,6 +102,7 @@ class Node:
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.outbox = Outbox()
         self.metadata: MetadataQuorum
+        self.groups: GroupCoordinator
         self.listeners: dict[str, Listener] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
@@ -118,6 +120,8 @@ class Node:
         self._configure()
         await self.store.load(self.topic_config, self.file[NUM_RECOVERY_THREADS_PER_DATA_DIR])
         self.partitions.load(self.metadata.image)
+        self.groups = GroupCoordinator(self)
+        self.groups.align()
         self.metadata.listeners.append(self._metadata_changed)
         await self._listen()
         await self._register()
@@ -133,6 +137,7 @@ class Node:
         for listener in self.listeners.values():
             listener.close()
         self.connections.close_all()
+        self.groups.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -233,6 +238,7 @@ class Node:
 
     def _metadata_changed(self, records: list[MetadataRecord]) -> None:
         self.partitions.changed(self.metadata.image, records)
+        self.groups.metadata_changed(records)
         if any(isinstance(one, PartitionRecord) for one in records):
             self.spawn(self._assign_directories())
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):

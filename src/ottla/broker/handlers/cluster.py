@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator: who is there and who leads what."""
+"""Metadata, DescribeCluster, DescribeTopicPartitions: who is there and who leads what."""
 
 from collections.abc import Awaitable, Iterable
 from typing import Final
@@ -19,7 +19,6 @@ from ottla.core.metadata.views import (
 from ottla.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.api.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.api.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.wire.errors import Error, Refused
 from ottla.wire.types import NO_UUID
@@ -30,9 +29,6 @@ CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 _NOT_ASKED: Final = -(2**31)
 
 _IDS_SINCE: Final = 12
-_KEYS_SINCE: Final = 4
-_SHARE_SINCE: Final = 6
-_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _BROKERS, _CONTROLLERS = 1, 2
 
 
@@ -163,22 +159,4 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Cal
         limit=max(limit, 1),
         skip_missing=everything,
         operations=TOPIC_OPERATIONS,
-    )
-
-
-def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    """No broker coordinates groups or transactions yet; clients ask again for as long as they care to."""
-    if request.key_type not in (_GROUP, _TRANSACTION, _SHARE) or (
-        request.key_type == _SHARE and call.version < _SHARE_SINCE
-    ):
-        error = Error.INVALID_REQUEST
-    else:
-        error = Error.COORDINATOR_NOT_AVAILABLE
-    if call.version < _KEYS_SINCE:
-        return FindCoordinatorResponse(error_code=error, error_message=error.text, node_id=-1, host="", port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=error.text)
-            for key in request.coordinator_keys
-        ]
     )

@@ -386,7 +386,7 @@ class ClassicGroup:
 
 def _names(protocols: Protocols) -> Iterable[str]:
     """Each once: a client may name one twice."""
-    return dict.fromkeys(name for name, _ in protocols)
+    return dict.fromkeys(name for name, _ in protocols).keys()
 
 
 def longest(protocols: Protocols) -> int:

@@ -1,0 +1,66 @@
+"""FindCoordinator: which broker a group or a transactional id belongs to."""
+
+from collections.abc import Iterable
+
+from ottla.broker.dispatch import Call
+from ottla.broker.internal_topics import ensure_internal_topic
+from ottla.core.coordination import partition_of
+from ottla.core.metadata.image import Endpoint
+from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.errors import Error, Refused
+
+_KEYS_SINCE = 4
+_TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+_SHARE, _SHARE_SINCE = 2, 6
+
+
+async def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+    """The internal topic is made here when it is first needed."""
+    keys = request.coordinator_keys if call.version >= _KEYS_SINCE else [request.key]
+    found = await _find(keys, request.key_type, call)
+    if call.version >= _KEYS_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _find(keys: Iterable[str], key_type: int, call: Call) -> list[Coordinator]:
+    topic = _TOPICS.get(key_type)
+    try:
+        if topic is None:
+            is_known = key_type == _SHARE and call.version >= _SHARE_SINCE
+            raise Refused(Error.COORDINATOR_NOT_AVAILABLE if is_known else Error.INVALID_REQUEST)
+        await ensure_internal_topic(call.node, topic)
+    except Refused as refusal:
+        return [_nobody(key, refusal.error) for key in keys]
+    return [_coordinator(key, topic, call) for key in keys]
+
+
+def _coordinator(key: str, topic: str, call: Call) -> Coordinator:
+    image = call.node.metadata.image
+    partitions = image.topics[topic].partitions
+    leader = image.brokers.get(partitions[partition_of(key, len(partitions))].leader)
+    endpoint: Endpoint | None = None
+    if leader is not None and not leader.fenced:
+        endpoint = leader.endpoint(call.connection.listener)
+    if leader is None or endpoint is None:
+        return _nobody(key, Error.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key,
+        node_id=leader.broker_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_code=Error.NONE,
+        error_message="" if call.version >= _KEYS_SINCE else Error.NONE.name,
+    )
+
+
+def _nobody(key: str, error: Error) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=error.text)

@@ -1,0 +1,160 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ListGroups, DescribeGroups, DeleteGroups."""
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Final
+
+from ottla.broker.dispatch import Call
+from ottla.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
+from ottla.core.groups.classic import Client, join_refused, sync_refused
+from ottla.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from ottla.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.errors import Error, Refused
+
+# By the bits of Kafka's codes; without an authoriser all of them are allowed.
+GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
+
+_NULL_PROTOCOL_SINCE = 7
+_REBALANCE_TIMEOUT_SINCE = 1
+_PROTOCOL_MANDATORY_SINCE = 5
+_MEMBERS_SINCE = 3
+
+
+def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    config = call.node.config
+    if not request.group_id:
+        return _joined(join_refused(Error.INVALID_GROUP_ID, request.member_id), call.version)
+    allowed = range(config[GROUP_MIN_SESSION_TIMEOUT_MS], config[GROUP_MAX_SESSION_TIMEOUT_MS] + 1)
+    if request.session_timeout_ms not in allowed:
+        return _joined(join_refused(Error.INVALID_SESSION_TIMEOUT, request.member_id), call.version)
+    if call.version < _REBALANCE_TIMEOUT_SINCE:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    client = Client(call.client_id or "", client_host(call), call.version)
+    answer = call.node.groups.submit(
+        request.group_id,
+        lambda shard, now_ms, token: shard.classic.join(request, client, now_ms, token),
+        refused=lambda refusal: join_refused(refusal.error),
+    )
+    return _joined_late(answer, call.version) if isinstance(answer, Future) else _joined(answer, call.version)
+
+
+async def _joined_late(answer: "Future[JoinGroupResponse]", version: int) -> JoinGroupResponse:
+    return _joined(await answer, version)
+
+
+def _joined(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    if version < _NULL_PROTOCOL_SINCE and response.protocol_name is None:
+        response.protocol_name = ""
+    return response
+
+
+def client_host(call: Call) -> str:
+    """As Java shows an address, and Kafka with it."""
+    host, _, _ = call.connection.peer.rpartition(":")
+    return f"/{host}"
+
+
+def sync_group(request: SyncGroupRequest, call: Call) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    if call.version >= _PROTOCOL_MANDATORY_SINCE and None in (request.protocol_type, request.protocol_name):
+        return sync_refused(Error.INCONSISTENT_GROUP_PROTOCOL)
+    if not request.group_id:
+        return sync_refused(Error.INVALID_GROUP_ID)
+    return call.node.groups.submit(
+        request.group_id,
+        lambda shard, now_ms, token: shard.classic.sync(request, now_ms, token),
+        refused=lambda refusal: sync_refused(refusal.error),
+    )
+
+
+def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+    if not request.group_id:
+        return HeartbeatResponse(error_code=Error.INVALID_GROUP_ID)
+
+    def refused(refusal: Refused) -> HeartbeatResponse:
+        # A group that is being loaded has lost nobody: its sessions begin when it is there.
+        loads = refusal.error is Error.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=Error.NONE if loads else refusal.error)
+
+    return call.node.groups.submit(
+        request.group_id, lambda shard, now_ms, _: shard.classic.heartbeat(request, now_ms), refused=refused
+    )
+
+
+async def leave_group(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=Error.INVALID_GROUP_ID)
+    if call.version < _MEMBERS_SINCE:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+    response = await call.node.groups.decide(
+        request.group_id,
+        lambda shard, now_ms, _: shard.classic.leave(request, now_ms),
+        refused=lambda refusal: _nobody_left(request, refusal),
+    )
+    if call.version < _MEMBERS_SINCE:
+        return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
+    return response
+
+
+def _nobody_left(request: LeaveGroupRequest, refusal: Refused) -> LeaveGroupResponse:
+    if refusal.error is not Error.UNKNOWN_MEMBER_ID:
+        return LeaveGroupResponse(error_code=refusal.error)
+    return LeaveGroupResponse(
+        error_code=Error.NONE,
+        members=[
+            MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=Error.UNKNOWN_MEMBER_ID,
+            )
+            for member in request.members
+        ],
+    )
+
+
+async def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    try:
+        found = await call.node.groups.read_all(
+            lambda shard, _: shard.listed(request.states_filter, request.types_filter)
+        )
+    except Refused as refusal:
+        return ListGroupsResponse(error_code=refusal.error, groups=[])
+    return ListGroupsResponse(error_code=Error.NONE, groups=[group for groups in found for group in groups])
+
+
+async def describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    described = [await _describe(group_id, call) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == Error.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=described)
+
+
+async def _describe(group_id: str, call: Call) -> DescribedGroup:
+    try:
+        found = call.node.groups.read(group_id, lambda shard, _: shard.describe(group_id, call.version))
+        return await found if isinstance(found, Future) else found
+    except Refused as refusal:
+        return DescribedGroup(
+            error_code=refusal.error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+        )
+
+
+async def delete_groups(request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        results += await _delete(group_id, call)
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+
+
+async def _delete(group_id: str, call: Call) -> list[DeletableGroupResult]:
+    return await call.node.groups.decide(
+        group_id,
+        lambda shard, _now_ms, _: shard.delete([group_id]),
+        refused=lambda refusal: [DeletableGroupResult(group_id=group_id, error_code=refusal.error)],
+    )
