@@ -13,6 +13,12 @@ from ottla.kernel.batch import CRC_AT, HEADER_SIZE
 from ottla.kernel.reference import produce
 from ottla.kernel.reference.alike import DELTA_MIN, Skipped, skip_alike
 
+
+@pytest.fixture(scope="module", autouse=True)
+def implementation() -> None:
+    """The native kernel needs no columns."""
+
+
 NOW_MS = 1_700_000_000_000
 
 

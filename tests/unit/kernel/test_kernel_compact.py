@@ -8,29 +8,29 @@ from hypothesis import strategies as st
 from kernel_samples import T, captured, record_lists
 
 from ottla import kernel
-from ottla.kernel import Codec, Filtered, OffsetMap, Record, TimestampType
+from ottla.kernel import Codec, Filtered, Record, TimestampType
 
 NOW = T + 100_000
 RETENTION = 1000
 HORIZON = NOW + RETENTION
 
 
-def offset_map(latest: dict[bytes, int], known_to: int) -> OffsetMap:
-    out = OffsetMap(24 * 200)
+def offset_map(latest: dict[bytes, int], known_to: int) -> kernel.OffsetMap:
+    out = kernel.OffsetMap(24 * 200)
     for key, offset in latest.items():
         assert out.put(key, offset)
     out.latest_offset = known_to
     return out
 
 
-def filtered(batch: bytes, keep: OffsetMap, now_ms: int = NOW, **options: Any) -> Filtered:
+def filtered(batch: bytes, keep: kernel.OffsetMap, now_ms: int = NOW, **options: Any) -> Filtered:
     """`filter_batch` on a batch in the middle of a buffer."""
     buffer = b"before" + batch + b"after"
     header = kernel.read_header(buffer, 6)
     return kernel.filter_batch(buffer, 6, header, keep=keep, now_ms=now_ms, delete_retention_ms=RETENTION, **options)
 
 
-def left(batch: bytes, keep: OffsetMap, now_ms: int = NOW, **options: Any) -> list[Record] | None:
+def left(batch: bytes, keep: kernel.OffsetMap, now_ms: int = NOW, **options: Any) -> list[Record] | None:
     out = filtered(batch, keep, now_ms, **options).batch
     if out is None:
         return None
@@ -42,7 +42,7 @@ def left(batch: bytes, keep: OffsetMap, now_ms: int = NOW, **options: Any) -> li
 
 
 def test_map_holds_the_last_offset_of_a_key() -> None:
-    keys = OffsetMap(24 * 10)
+    keys = kernel.OffsetMap(24 * 10)
     assert keys.get(b"k") == -1
     assert keys.put(b"k", 5)
     assert keys.put(memoryview(b"k"), 9)
@@ -53,7 +53,7 @@ def test_map_holds_the_last_offset_of_a_key() -> None:
 
 def test_map_takes_as_many_keys_as_kafkas() -> None:
     """24 bytes an entry: the cleaner's buffer lasts as long as the operator is used to."""
-    keys = OffsetMap(24 * 100 + 23, load_factor=0.9)
+    keys = kernel.OffsetMap(24 * 100 + 23, load_factor=0.9)
     taken = 0
     while keys.put(b"key %d" % taken, taken):
         taken += 1
@@ -64,7 +64,7 @@ def test_map_takes_as_many_keys_as_kafkas() -> None:
 
 def test_full_map_takes_not_even_a_key_it_knows() -> None:
     """The round ends at this record, and the next one begins with it."""
-    keys = OffsetMap(24 * 2, load_factor=0.5)
+    keys = kernel.OffsetMap(24 * 2, load_factor=0.5)
     assert keys.put(b"k", 1)
     assert not keys.put(b"k", 2)
     assert keys.get(b"k") == 1
@@ -72,13 +72,13 @@ def test_full_map_takes_not_even_a_key_it_knows() -> None:
 
 def test_map_without_room_for_a_key_names_the_setting() -> None:
     with pytest.raises(ValueError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
-        OffsetMap(24, load_factor=0.9)
+        kernel.OffsetMap(24, load_factor=0.9)
 
 
 @given(st.dictionaries(st.binary(max_size=6), st.integers(0, 2**62), max_size=40))
 @settings(max_examples=50, deadline=None)
 def test_map_is_a_dictionary_even_when_every_slot_is_taken(model: dict[bytes, int]) -> None:
-    keys = OffsetMap(24 * max(len(model), 1), load_factor=1.0)
+    keys = kernel.OffsetMap(24 * max(len(model), 1), load_factor=1.0)
     for key, offset in model.items():
         assert keys.put(key, offset)
     assert {key: keys.get(key) for key in model} == model
@@ -94,7 +94,7 @@ def test_keys_of_a_batch_are_put(codec: Codec) -> None:
         Record(14, T, b"a", b"3"),
     ]
     batch = kernel.build_batch(records, codec=codec, last_offset=19)
-    keys = OffsetMap(24 * 10)
+    keys = kernel.OffsetMap(24 * 10)
     assert kernel.put_keys(keys, b"?" + batch, kernel.read_header(batch), 1)
     assert (keys.get(b"a"), keys.get(b"b"), len(keys)) == (14, 13, 2)
     assert keys.latest_offset == 19  # The batch's, not the last record's: the offsets after it are known to be gone.
@@ -102,10 +102,10 @@ def test_keys_of_a_batch_are_put(codec: Codec) -> None:
 
 def test_keys_are_put_from_the_first_dirty_offset_on() -> None:
     batch = kernel.build_batch([Record(10, T, b"a", b"1"), Record(11, T, b"b", b"2")])
-    keys = OffsetMap(24 * 10)
+    keys = kernel.OffsetMap(24 * 10)
     assert kernel.put_keys(keys, batch, kernel.read_header(batch), 0, 11)
     assert (keys.get(b"a"), keys.get(b"b"), keys.latest_offset) == (-1, 11, 11)
-    later = OffsetMap(24 * 10)
+    later = kernel.OffsetMap(24 * 10)
     assert kernel.put_keys(later, batch, kernel.read_header(batch), 0, 12)
     assert (len(later), later.latest_offset) == (0, -1)
 
@@ -113,7 +113,7 @@ def test_keys_are_put_from_the_first_dirty_offset_on() -> None:
 def test_full_map_knows_the_log_up_to_the_last_record_it_took() -> None:
     """Otherwise records after it would be judged by a map that never saw them."""
     batch = kernel.build_batch([Record(n, T, b"key %d" % n, b"") for n in range(10)])
-    keys = OffsetMap(24 * 5, load_factor=0.8)
+    keys = kernel.OffsetMap(24 * 5, load_factor=0.8)
     assert not kernel.put_keys(keys, batch, kernel.read_header(batch))
     assert (len(keys), keys.latest_offset) == (4, 3)
 
