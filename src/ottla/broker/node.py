@@ -236,8 +236,8 @@ class Node:
 
     # Metadata.
 
-    def _metadata_changed(self, records: list[MetadataRecord]) -> None:
-        self.partitions.changed(self.metadata.image, records)
+    async def _metadata_changed(self, records: list[MetadataRecord]) -> None:
+        await self.partitions.changed(self.metadata.image, records)
         self.groups.metadata_changed(records)
         if any(isinstance(one, PartitionRecord) for one in records):
             self.spawn(self._assign_directories())

@@ -6,8 +6,10 @@ Rule 2: a log belongs to one topic id. One left by an earlier topic of the same 
 Rule 3: a log that cannot be opened or made leaves its partition offline, and the others alone.
 Rule 4: a log that should be here and is not may be in a directory that cannot be used. It is made anew only when all
         directories can: an empty one in its place would hide what it holds (KAFKA-3410).
+Rule 5: thousands of partitions that come or go at once do so in slices, between which others have their turn.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from ottla.broker.partition import Partition
@@ -21,6 +23,11 @@ from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 
 ConfigOf = Callable[[str], Config]
+
+_KEPT_AT_ONCE = 16
+"""Each new one makes a directory and two files."""
+_REMOVED_AT_ONCE = 500
+"""Each is one renaming, but the checkpoints of all others are written again after every slice."""
 
 
 class Partitions:
@@ -56,9 +63,9 @@ class Partitions:
         for topic_info, index, state in image.partitions():
             self._keep(topic_info, index, state, is_new=False)
 
-    def changed(self, image: Image, records: Iterable[MetadataRecord]) -> None:
+    async def changed(self, image: Image, records: Iterable[MetadataRecord]) -> None:
         """After records were committed and replayed."""
-        for record in records:
+        for number, record in enumerate(records, start=1):
             match record:
                 case PartitionRecord() | PartitionChangeRecord():
                     topic = image.topic_by_id(record.topic_id)
@@ -66,10 +73,11 @@ class Partitions:
                     if topic is not None and state is not None:
                         self._keep(topic, record.partition_id, state, is_new=isinstance(record, PartitionRecord))
                 case RemoveTopicRecord():
-                    for key in self._by_topic.pop(record.topic_id, []):
-                        self._remove(key)
+                    await self._remove(self._by_topic.pop(record.topic_id, []))
                 case ConfigRecord(resource_type=metadata.TOPIC):
                     self.reconfigure(record.resource_name)
+            if number % _KEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def reconfigure(self, topic: str | None = None) -> None:
         """Settings have changed, of one topic or (None) of the broker."""
@@ -113,14 +121,22 @@ class Partitions:
             return None
         return Partition(log, topic.topic_id, leader_epoch=-1, isr=())
 
-    def _remove(self, key: tuple[str, int]) -> None:
-        partition = self._by_key.pop(key)
-        try:
-            self._store.delete(*key)
-        except Refused as refusal:
-            warn("partition.not_removed", topic=key[0], partition=key[1], reason=refusal.text)
-        partition.wake_all()
+    async def _remove(self, keys: list[tuple[str, int]]) -> None:
+        for first in range(0, len(keys), _REMOVED_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)
+            going = keys[first : first + _REMOVED_AT_ONCE]
+            removed = [self._by_key.pop(key) for key in going]
+            for key in going:
+                if key in self._store.offline:
+                    warn("partition.not_removed", topic=key[0], partition=key[1], reason=self._store.offline[key])
+            try:
+                self._store.delete(*(key for key in going if key in self._store.logs))
+            except Refused as refusal:
+                warn("partitions.not_removed", topic=going[0][0], partitions=len(going), reason=refusal.text)
+            for partition in removed:
+                partition.wake_all()
 
     def _set_aside(self, topic: str, index: int, reason: str) -> None:
         warn("log.set_aside", topic=topic, partition=index, reason=reason)
-        self._store.set_aside(topic, index)
+        self._store.set_aside((topic, index))

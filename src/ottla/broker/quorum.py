@@ -7,13 +7,14 @@ Rule 1: decisions see everything decided before them (`_ahead`), everybody else 
         Both are built by `replay` alone.
 Rule 2: nothing counts before it is synced. One sync serves all that was appended before it began.
 Rule 3: an answer is given when its records are committed, and everything that it may have seen before them.
-Rule 4: listeners hear of committed records in the order of the log, before anyone gets an answer about them.
+Rule 4: listeners hear of committed records in the order of the log, before anyone gets an answer about them. One that
+        has much to do lets others have their turn; what is committed meanwhile waits until it has done.
 Rule 5: when the log cannot be written or synced, the quorum is over for good: every later proposal is refused.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from ottla.broker.metadata_files import MetadataFiles
@@ -53,7 +54,7 @@ from ottla.storage.recovery import LogDamaged
 from ottla.wire.errors import Error, Refused
 
 R = TypeVar("R")
-Listener = Callable[[list[MetadataRecord]], None]
+Listener = Callable[[list[MetadataRecord]], Awaitable[None]]
 
 TOPIC_ID: Final = bytes(15) + b"\x01"
 _KEY: Final = (files.METADATA_TOPIC, 0)
@@ -273,15 +274,15 @@ class MetadataQuorum:
                 raise self._directory.fail(error, "sync the metadata log") from error
             self._log.end_flush(flush)
             self._directory.recovery_points[_KEY] = self._log.log.recovery_point
-            self._apply(flush.end_offset)
+            await self._apply(flush.end_offset)
 
-    def _apply(self, offset: int) -> None:
+    async def _apply(self, offset: int) -> None:
         while self._uncommitted and self._uncommitted[0][0] <= offset:
             _, records = self._uncommitted.popleft()
             for record in records:
                 self.image.replay(record)
             for listener in self.listeners if records else ():
-                listener(records)
+                await listener(records)
         self.high_watermark = self._log.log.advance_high_watermark(offset)
         while self._waiting and self._waiting[0][0] <= offset:
             _, done = self._waiting.popleft()

@@ -8,7 +8,7 @@ Rule 3: the first I/O error takes the directory offline for good. Nothing is tri
 """
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from ottla.core.log import files
@@ -182,15 +182,18 @@ class LogDirectory:
                 offsets[partition] = offset
                 self.write_offsets(name, offsets)
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is gone from here; a new one of the same name starts without checkpoints."""
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """The partitions are gone from here; new ones of the same names start without checkpoints."""
         for name, offsets in (
             (files.RECOVERY_POINTS, self.recovery_points),
             (files.LOG_STARTS, self.log_starts),
             (files.HIGH_WATERMARKS, self.high_watermarks),
             (files.CLEANER_OFFSETS, self.cleaner_offsets),
         ):
-            if offsets.pop(partition, None) is not None:
+            known = [partition for partition in partitions if partition in offsets]
+            for partition in known:
+                del offsets[partition]
+            if known:
                 self.write_offsets(name, offsets)
 
     def write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:

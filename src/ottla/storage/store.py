@@ -22,6 +22,8 @@ from ottla.wire.errors import Error, Refused
 
 ConfigOf = Callable[[str], Config]
 
+_CLOSING_AT_ONCE = 8
+
 
 def random_id() -> bytes:
     """An id for a topic, a directory, a node's life: sixteen bytes that nobody else has."""
@@ -113,17 +115,26 @@ class LogStore:
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Sync everything and leave it so that the next open needs no recovery."""
-        for log in list(self.logs.values()):
-            try:
-                await self.disk.in_thread(log.close)
-            except Refused as refusal:
-                warn("log.offline", topic=log.key[0], partition=log.key[1], reason=refusal.text)
+        await gather(*(self._close_logs(directory) for directory in self.directories))
         self.checkpoint()
         for directory in self.directories:
             try:
                 directory.close(clean=directory.path not in self._with_unopened, broker_epoch=broker_epoch)
             except Refused as refusal:
                 warn("directory.not_closed", path=directory.path, reason=refusal.text)
+
+    async def _close_logs(self, directory: LogDirectory) -> None:
+        """Several at a time: their syncs wait for the same disk, which makes one journal entry of them."""
+        left = iter([log for log in self.logs.values() if log.directory is directory])
+
+        async def close_some() -> None:
+            for log in left:
+                try:
+                    await self.disk.in_thread(log.close)
+                except Refused as refusal:
+                    warn("log.offline", topic=log.key[0], partition=log.key[1], reason=refusal.text)
+
+        await gather(*(close_some() for _ in range(_CLOSING_AT_ONCE)))
 
     def checkpoint(self) -> None:
         """Write down, per directory, how far each log is synced, committed and trimmed."""
@@ -162,27 +173,34 @@ class LogStore:
         self.logs[log.key] = log
         return log
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Take a log out of use at once; its directory is renamed, so that the topic may be made again."""
-        log, doomed = self._take_out(topic, partition, "delete")
-        self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], doomed))
+    def delete(self, *keys: Partition) -> None:
+        """Take logs out of use at once; their directories are renamed, so that the topic may be made again."""
+        for log, renamed in self._take_out(keys, "delete"):
+            self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], renamed))
 
-    def _take_out(self, topic: str, partition: int, fate: str) -> tuple[PartitionLog, str]:
-        log = self.get(topic, partition)
-        directory = log.directory
-        renamed = f"{directory.path}/{doomed_directory_name(topic, partition, self._new_id().hex(), fate)}"
-        with directory.guard(fate):
-            log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
-            self.disk.rename(log.here.path, renamed)
-            self.disk.sync_directory(directory.path)
-            directory.forget(log.key)
+    def set_aside(self, *keys: Partition) -> None:
+        """Take logs out of use that nobody asked to delete: they are renamed to `-stray` and stay on disk."""
+        self._take_out(keys, "stray")
+
+    def _take_out(self, keys: Iterable[Partition], fate: str) -> list[tuple[PartitionLog, str]]:
+        """Rename, then sync and forget once for all of a directory; what was renamed, and to what."""
+        logs = [self.get(*key) for key in keys]
+        taken: list[tuple[PartitionLog, str]] = []
+        for directory in dict.fromkeys(log.directory for log in logs):
+            with directory.guard(fate):
+                here = [log for log in logs if log.directory is directory]
+                taken += [(log, self._rename(log, fate)) for log in here]
+                self.disk.sync_directory(directory.path)
+                directory.forget([log.key for log in here])
+        return taken
+
+    def _rename(self, log: PartitionLog, fate: str) -> str:
+        renamed = f"{log.directory.path}/{doomed_directory_name(*log.key, self._new_id().hex(), fate)}"
+        log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
+        self.disk.rename(log.here.path, renamed)
         del self.logs[log.key]
         trace("log.taken_out", log=log.name, renamed_to=renamed)
-        return log, renamed
-
-    def set_aside(self, topic: str, partition: int) -> None:
-        """Take a log out of use that nobody asked to delete: it is renamed to `-stray` and stays on disk."""
-        self._take_out(topic, partition, "stray")
+        return renamed
 
     async def purge(self, now_ms: int) -> None:
         """Remove the directories of partitions that were deleted long enough ago."""

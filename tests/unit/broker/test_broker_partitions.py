@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker import partitions
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.config import Config
@@ -20,7 +21,9 @@ from ottla.sim.loop import run
 from ottla.sim.network import SimNetwork, Weather
 from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.errors import Error, Refused
+from ottla.wire.types import NO_UUID
 
 SYNCED = {"flush.messages": "1"}
 
@@ -49,14 +52,20 @@ class Place:
         await self.node.start()
         return self.node
 
-    async def create(self, name: str, settings: dict[str, str]) -> Partition:
+    async def create(self, name: str, settings: dict[str, str], partitions: int = 1) -> Partition:
         node = self.node
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs
+        )
         around = Surroundings(node.config, node.random, node.new_id)
         request = CreateTopicsRequest(topics=[topic])
         await node.metadata.propose(lambda image: topics.create_topics(image, request, around))
         return node.partition(name, 0)
+
+    async def delete(self, name: str) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=NO_UUID)], timeout_ms=1)
+        await self.node.metadata.propose(lambda image: topics.delete_topics(image, request))
 
     async def restart(self) -> Node:
         await self.node.stop()
@@ -157,3 +166,39 @@ def test_node_does_not_start_without_its_metadata() -> None:
             await place.restart()
 
     simulated(scenario)
+
+
+class _Watched:
+    """What a node does about changed metadata, watched by somebody who has a turn whenever it lets go."""
+
+    def __init__(self, node: Node) -> None:
+        self._partitions = node.partitions
+        (self._listener,) = node.metadata.listeners
+        node.metadata.listeners = [self._changed]
+        self.largest_step = 0
+
+    async def _changed(self, records: list[Any]) -> None:
+        task, before = asyncio.ensure_future(self._listener(records)), len(self._partitions)
+        while not task.done():
+            await asyncio.sleep(0)
+            now = len(self._partitions)
+            self.largest_step, before = max(self.largest_step, abs(now - before)), now
+        await task
+
+
+def test_many_partitions_come_and_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a topic with thousands of them holds up everybody else's requests."""
+    monkeypatch.setattr(partitions, "_KEPT_AT_ONCE", 4)
+    monkeypatch.setattr(partitions, "_REMOVED_AT_ONCE", 6)
+
+    async def work(place: Place) -> None:
+        watched = _Watched(place.node)
+        await place.create("t", {}, partitions=20)
+        assert len(place.node.partitions) == 20
+        assert 0 < watched.largest_step <= 4
+        watched.largest_step = 0
+        await place.delete("t")
+        assert len(place.node.partitions) == len(place.node.store.logs) == 0
+        assert 0 < watched.largest_step <= 6
+
+    simulated(work)

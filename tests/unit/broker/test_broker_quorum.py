@@ -186,7 +186,7 @@ def test_listeners_hear_before_the_answer_and_in_order() -> None:
         await home.join()
         heard: list[str] = []
 
-        def listen(records: list[Any]) -> None:
+        async def listen(records: list[Any]) -> None:
             heard.extend(record.name for record in records if type(record).__name__ == "TopicRecord")
             assert all(name in quorum.image.topics for name in heard)
 

@@ -303,7 +303,7 @@ def test_work_on_a_log_that_was_changed_meanwhile_is_thrown_away(change: str, af
             "truncate": lambda: log.truncate(7),
             "restart": lambda: log.restart(100),
             "retain": retain,
-            "delete": lambda: store.delete("topic", 0),
+            "delete": lambda: store.delete(("topic", 0)),
         }
         held, cleanable = Held(disk), what(log)
         held.between = [lambda: None] * after + [changes[change]]
@@ -369,7 +369,7 @@ def test_a_batch_with_a_wrong_crc_stops_the_cleaning_of_its_log_alone() -> None:
         assert len(records(good)) == 4
         with pytest.raises(CorruptBatch):
             await cleaned(bad)
-        store.delete("bad", 0)
+        store.delete(("bad", 0))
         fill(make(store, "bad"))
         assert await upkeep.clean() is not None
 
@@ -407,7 +407,7 @@ def test_retention_lets_others_have_their_turn_and_minds_what_they_do() -> None:
         while logs["one"].log.log_start_offset == 0:
             await asyncio.sleep(0)
         assert logs["two"].log.log_start_offset == 0
-        store.delete("two", 0)
+        store.delete(("two", 0))
         assert await retaining > 0
         assert logs["two"].log.log_start_offset == 0
         assert logs["three"].log.log_start_offset > 0

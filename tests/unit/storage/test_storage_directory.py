@@ -69,7 +69,7 @@ def test_a_partition_that_is_gone_leaves_no_checkpoints(tmp_path: Path) -> None:
     place.commit()
     place.log.flush()
     place.checkpoint()
-    place.directory.forget(KEY)
+    place.directory.forget([KEY])
     place.kill()
     directory = LogDirectory(QuickDisk(), str(tmp_path))
     left = directory.left(KEY)

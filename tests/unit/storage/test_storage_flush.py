@@ -83,7 +83,7 @@ def test_a_topic_deleted_during_a_flush_is_no_failure_of_the_disk(tmp_path: Path
         log.append(bytearray(batch()), 0)
         log.roll()
         flush = log.begin_flush()
-        store.delete(*KEY)
+        store.delete(KEY)
         flush.run()
         assert store.directories[0].failure is None
         store.create(*KEY, bytes([2] * 16), config())

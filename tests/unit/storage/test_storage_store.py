@@ -104,7 +104,7 @@ def test_names_that_are_taken_or_unknown_are_refused(tmp_path: Path) -> None:
         make(store, "topic")
         assert refusal(make, store, "topic") is Error.TOPIC_ALREADY_EXISTS
         assert refusal(store.get, "topic", 1) is Error.UNKNOWN_TOPIC_OR_PARTITION
-        assert refusal(store.delete, "topic", 1) is Error.UNKNOWN_TOPIC_OR_PARTITION
+        assert refusal(store.delete, ("topic", 1)) is Error.UNKNOWN_TOPIC_OR_PARTITION
         await store.close()
 
     asyncio.run(scenario())
@@ -121,7 +121,7 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later(tmp_path: Path) ->
         store.checkpoint()
         held = old.read(0, 1000, 5)
         expected = held.read()
-        store.delete("topic", 0)
+        store.delete(("topic", 0))
         (doomed,) = [path.name for path in tmp_path.iterdir() if (p := parse_directory(path.name)) and p.fate]
         assert refusal(store.get, "topic", 0) is Error.UNKNOWN_TOPIC_OR_PARTITION
         new = make(store, "topic", records=1)
@@ -137,11 +137,39 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+class SyncCounting(QuickDisk):
+    syncs = 0
+
+    def sync_directory(self, path: str) -> None:
+        self.syncs += 1
+        super().sync_directory(path)
+
+
+def test_deleting_many_costs_as_many_syncs_as_deleting_one(tmp_path: Path) -> None:
+    """Otherwise a topic with a thousand partitions holds everybody up for seconds."""
+
+    async def syncs(partitions: int) -> int:
+        disk = SyncCounting()
+        store = await opened([str(tmp_path / str(partitions))], disk)
+        for partition in range(partitions):
+            make(store, "topic", partition, records=1).log.advance_high_watermark(1)
+        make(store, "other", records=1).log.advance_high_watermark(1)
+        store.checkpoint()
+        disk.syncs = 0
+        store.delete(*(("topic", partition) for partition in range(partitions)))
+        spent = disk.syncs
+        assert list(store.logs) == list(store.directories[0].high_watermarks) == [("other", 0)]
+        await store.close()
+        return spent
+
+    assert asyncio.run(syncs(20)) == asyncio.run(syncs(1)) > 0
+
+
 def test_what_was_deleted_before_a_crash_is_removed_at_the_next_start(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = await opened([str(tmp_path)])
         make(store, "topic", records=5)
-        store.delete("topic", 0)
+        store.delete(("topic", 0))
         for directory in store.directories:
             directory.close(clean=False)
         store = await opened([str(tmp_path)])
@@ -285,7 +313,7 @@ def test_a_directory_that_cannot_be_purged_is_said_and_kept(tmp_path: Path) -> N
     async def scenario() -> list[Event]:
         store = await opened([str(tmp_path)])
         make(store, "topic")
-        store.delete("topic", 0)
+        store.delete(("topic", 0))
         (doomed,) = [path for path in tmp_path.iterdir() if path.is_dir()]
         (doomed / "inner").mkdir()
         with recording() as events:
