@@ -29,7 +29,8 @@ format: install ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: check ## everything: checks, all seeds, crash points, mutants, real Kafka and real clients
+test: check ## everything: checks, both kernels, all seeds, crash points, mutants, real Kafka and real clients
+	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 tests/unit --ignore tests/unit/kernel
 	$(BIN)/pytest -n 2 tests/sim tests/compat
 
 bench: install ## measure, and keep the figures in bench/RESULTS.md
