@@ -89,7 +89,8 @@ impl<'a> Spans<'a> {
     }
 
     /// The next record; None after the last, if nothing follows it.
-    #[inline]
+    #[inline(always)] // So that callers pay for the fields they look at.
+    #[expect(clippy::should_implement_trait, reason = "`while let Some(span) = spans.next()?` wants the fault outside")]
     pub fn next(&mut self) -> Result<Option<Span<'a>>> {
         if self.place.index == self.count {
             return if self.place.position == self.data.len() { Ok(None) } else { self.wrong_end() };
@@ -154,7 +155,7 @@ impl<'a> Spans<'a> {
 }
 
 /// Name and value of each header of a record whose walk found them sound.
-pub fn headers_of<'a>(headers: &'a [u8]) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+pub fn headers_of(headers: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     let mut position = 0;
     let count = read_u32(headers, &mut position).unwrap_or(0) >> 1;
     (0..count).map_while(move |_| {
@@ -173,7 +174,8 @@ fn read_field<'a>(data: &'a [u8], position: &mut usize) -> std::result::Result<O
     }
     let start = *position;
     *position = start + (size >> 1) as usize;
-    data.get(start..*position).map(Some).ok_or(Unread::Ends)
+    let Some(field) = data.get(start..*position) else { return Err(Unread::Ends) };
+    Ok(Some(field))
 }
 
 #[inline(always)]

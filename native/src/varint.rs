@@ -24,12 +24,12 @@ impl From<Fault> for Unread {
 /// The varint of 32 bits at `position` before zigzag; moves `position` past it.
 #[inline(always)]
 pub fn read_u32(data: &[u8], position: &mut usize) -> Result<u32, Unread> {
-    let first = *data.get(*position).ok_or(Unread::Ends)?;
+    let Some(&first) = data.get(*position) else { return Err(Unread::Ends) };
     if first < 128 {
         *position += 1;
         return Ok(u32::from(first));
     }
-    let second = *data.get(*position + 1).ok_or(Unread::Ends)?;
+    let Some(&second) = data.get(*position + 1) else { return Err(Unread::Ends) };
     if second < 128 {
         *position += 2;
         return Ok(u32::from(first & 127) | u32::from(second) << 7);
@@ -40,10 +40,15 @@ pub fn read_u32(data: &[u8], position: &mut usize) -> Result<u32, Unread> {
 /// The varint of 64 bits at `position` before zigzag; moves `position` past it.
 #[inline(always)]
 pub fn read_u64(data: &[u8], position: &mut usize) -> Result<u64, Unread> {
-    let first = *data.get(*position).ok_or(Unread::Ends)?;
+    let Some(&first) = data.get(*position) else { return Err(Unread::Ends) };
     if first < 128 {
         *position += 1;
         return Ok(u64::from(first));
+    }
+    let Some(&second) = data.get(*position + 1) else { return Err(Unread::Ends) };
+    if second < 128 {
+        *position += 2;
+        return Ok(u64::from(first & 127) | u64::from(second) << 7);
     }
     read_long(data, position, 10)
 }
@@ -55,7 +60,7 @@ fn read_long(data: &[u8], position: &mut usize, bytes_max: usize) -> Result<u64,
     let width = if bytes_max == 5 { 32 } else { 64 };
     let mut value: u128 = 0;
     for more in 0..bytes_max {
-        let byte = *data.get(start + more).ok_or(Unread::Ends)?;
+        let Some(&byte) = data.get(start + more) else { return Err(Unread::Ends) };
         value |= u128::from(byte & 127) << (7 * more);
         if byte < 128 {
             if value >> width != 0 {

@@ -28,52 +28,79 @@ from ottla.kernel.batch import (
 from ottla.kernel.choice import IMPLEMENTATION
 from ottla.kernel.control import ControlType, EndTxnMarker, control_key, control_type
 from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
-from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_txn_marker
-from ottla.kernel.reference.records import read_records
-from ottla.kernel.values import Checked, Filtered, ProduceRules, Record, Scan
+from ottla.kernel.reference.build import build_end_txn_marker
+from ottla.kernel.values import (
+    Aborted,
+    Checked,
+    Damage,
+    FetchedPart,
+    Filtered,
+    PartEnd,
+    ProduceRules,
+    Record,
+    Scan,
+)
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
     from ottla.kernel.reference import (
+        BatchBuilder,
+        Columns,
         OffsetMap,
+        RecordReader,
         batch_crc,
+        build_batch,
         check_produced,
         compress,
         crc_ok,
         decompress,
         filter_batch,
         find_time,
+        murmur2,
         put_keys,
+        read_columns,
         read_control,
         read_end_txn_marker,
+        read_records,
         scan,
         stamp,
     )
 else:
     from ottla.kernel._native import (
+        BatchBuilder,
+        Columns,
         OffsetMap,
+        RecordReader,
         batch_crc,
+        build_batch,
         check_produced,
         compress,
         crc_ok,
         decompress,
         filter_batch,
         find_time,
+        murmur2,
         put_keys,
+        read_columns,
         read_control,
         read_end_txn_marker,
+        read_records,
         scan,
         stamp,
     )
 
 __all__ = [
+    "Aborted",
     "BatchBuilder",
     "BatchHeader",
     "Buffer",
     "Checked",
     "Codec",
+    "Columns",
     "ControlType",
     "CorruptBatch",
+    "Damage",
     "EndTxnMarker",
+    "FetchedPart",
     "Filtered",
     "HEADER_SIZE",
     "IMPLEMENTATION",
@@ -84,9 +111,11 @@ __all__ = [
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
     "OffsetMap",
+    "PartEnd",
     "ProduceRules",
     "Record",
     "RecordError",
+    "RecordReader",
     "Scan",
     "TimestampType",
     "batch_crc",
@@ -101,8 +130,10 @@ __all__ = [
     "filter_batch",
     "find_time",
     "increment_sequence",
+    "murmur2",
     "pack_header",
     "put_keys",
+    "read_columns",
     "read_control",
     "read_end_txn_marker",
     "read_header",

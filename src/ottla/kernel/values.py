@@ -1,5 +1,6 @@
 """What the kernel's functions take and answer, whichever implementation runs."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.kernel.batch import BatchHeader, Buffer, Codec, TimestampType
@@ -59,3 +60,36 @@ class Filtered(NamedTuple):
     records_dropped: int
     max_timestamp: int  # Of the batch that is left; -1 without one.
     offset_of_max_timestamp: int  # For the time index: the last offset of the batch that is left; -1 without one.
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction that begins in, or reaches into, what was fetched."""
+
+    first_offset: int
+    producer_id: int
+
+
+class Damage(NamedTuple):
+    """A batch that cannot be read. `next_offset` is the first one after it, as far as can be told."""
+
+    offset: int
+    next_offset: int
+    reason: str
+
+
+class FetchedPart(NamedTuple):
+    """What was fetched of one partition, and the offset to begin at; `aborted` are named under read_committed."""
+
+    partition: int
+    data: Buffer
+    position: int
+    aborted: Sequence[Aborted] = ()
+
+
+class PartEnd(NamedTuple):
+    """How far a part was read. Not `finished`: `bytes_max` was reached, and it goes on at `next_offset`."""
+
+    next_offset: int
+    damage: Damage | None
+    needed: int  # Size of the first batch, when that is larger than all that was fetched.
+    finished: bool

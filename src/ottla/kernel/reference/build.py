@@ -8,7 +8,7 @@ Rule 3: a caller's mistake is a ValueError: nothing here comes from outside.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from crc32c import crc32c
 
@@ -36,8 +36,11 @@ _CHECKED: Final = Struct(">hiqqqhii")  # attributes to count: what the CRC cover
 _DELTA_MAX: Final = 2**31 - 1
 _NO_HEADERS: Final = encode(0)
 _NULL: Final = encode(-1)
+_RECORDS_SIZE_MAX: Final = 2**31 - 1 - (HEADER_SIZE - LOG_OVERHEAD)
 
 Headers = Sequence[tuple[str, bytes | None]]
+Draft = tuple[int, bytes | None, bytes | None, Headers, *tuple[Any, ...]]
+"""Timestamp, key, value and headers of a record without an offset, and whatever its owner keeps beside them."""
 
 
 def build_batch(
@@ -148,19 +151,27 @@ class BatchBuilder:
         )
         return self.append_raw(offset_delta, timestamp, rest)
 
+    def extend(self, records: Iterable[Draft]) -> None:
+        """Add records at the next offsets."""
+        for timestamp, key, value, headers, *_ in records:
+            self.append(timestamp, key, value, headers)
+
     def append_raw(self, offset_delta: int, timestamp: int, rest: bytes) -> int:
         """Add a record of a batch that was accepted once: `rest` are its bytes from the offset delta on."""
-        if self._base_timestamp is None:
-            self._base_timestamp = timestamp
-        delta = encode(wrap64(timestamp - self._base_timestamp))
+        base = timestamp if self._base_timestamp is None else self._base_timestamp
+        delta = encode(wrap64(timestamp - base))
         body_size = 1 + len(delta) + len(rest)
         length = encode(body_size)
+        taken = len(length) + body_size
+        if self.records_size + taken > _RECORDS_SIZE_MAX:
+            held = self.records_size
+            raise ValueError(f"a record of {taken} bytes after {held}: a batch holds at most {_RECORDS_SIZE_MAX}")
+        self._base_timestamp = base
         self._parts += (length, b"\0", delta, rest)
         self.count += 1
         self.last_offset_delta = offset_delta
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
-        taken = len(length) + body_size
         self.records_size += taken
         return taken
 

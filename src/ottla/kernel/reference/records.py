@@ -10,7 +10,11 @@ def read_records(buffer: Buffer, header: BatchHeader | None = None, position: in
     """All records of the batch at `position`. A control batch's are its control records: see `read_control`."""
     if header is None:
         header = read_header(buffer, position)
-    data = records_of(buffer, header, position)
+    return records_in(records_of(buffer, header, position), header)
+
+
+def records_in(data: bytes, header: BatchHeader) -> list[Record]:
+    """The records in `data`, the uncompressed records of `header`."""
     return [
         Record(
             offset,

@@ -1,0 +1,171 @@
+//! Fetched bytes to columns; `kernel/reference/columns.py` gives the rules.
+
+use crate::batch::Header;
+use crate::decode::{Span, Spans, headers_of};
+use crate::decode_fetched::Walk;
+use crate::errors::Result;
+
+/// Arrow counts the bytes of a column in 31 bits, and what is not UTF-8 in a header's name may grow threefold.
+pub const COLUMNS_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// A larger batch is damage, for the same reason.
+pub const BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
+pub const BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// What was fetched of one partition.
+pub struct Part<'a> {
+    pub partition: i32,
+    pub data: &'a [u8],
+    pub walk: Walk,
+}
+
+/// The columns of some records, in Arrow's layout.
+#[derive(Debug, Default)]
+pub struct Columns {
+    pub partition: Vec<i32>,
+    pub offset: Vec<i64>,
+    pub timestamp: Vec<i64>,
+    pub timestamp_type: Vec<i8>,
+    pub key: Binary,
+    pub value: Binary,
+    /// Where each record's headers end among all headers; the first entry is 0.
+    pub header_ends: Vec<i32>,
+    pub header_key: Binary,
+    pub header_value: Binary,
+}
+
+/// Byte strings one after the other, and where each ends.
+#[derive(Debug)]
+pub struct Binary {
+    /// The first entry is 0.
+    pub ends: Vec<i32>,
+    pub bytes: Vec<u8>,
+    /// A bit for each string, least significant first: 0 for null. Empty as long as there is no null.
+    pub validity: Vec<u8>,
+    pub null_count: usize,
+}
+
+impl Default for Binary {
+    fn default() -> Self {
+        Self { ends: vec![0], bytes: Vec::new(), validity: Vec::new(), null_count: 0 }
+    }
+}
+
+impl Binary {
+    pub fn count(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let valid = self.validity.get(index / 8).is_none_or(|bits| bits >> (index % 8) & 1 == 1);
+        valid.then(|| &self.bytes[self.ends[index] as usize..self.ends[index + 1] as usize])
+    }
+
+    #[inline(always)]
+    fn push(&mut self, string: Option<&[u8]>) {
+        match string {
+            Some(bytes) => self.bytes.extend_from_slice(bytes),
+            None => self.mark_null(),
+        }
+        self.ends.push(self.bytes.len() as i32); // At most 3 x (COLUMNS_BYTES_MAX + BATCH_BYTES_MAX), which fits.
+    }
+
+    fn mark_null(&mut self) {
+        let index = self.count();
+        if self.validity.len() <= index / 8 {
+            self.validity.resize(index / 8 + 1, 0xff);
+        }
+        self.validity[index / 8] &= !(1 << (index % 8));
+        self.null_count += 1;
+    }
+
+    /// Give the bits their final number.
+    fn finish(&mut self) {
+        if self.null_count > 0 {
+            self.validity.resize(self.count().div_ceil(8), 0xff);
+        }
+    }
+}
+
+/// The records of `parts`; each part's walk says how far it came.
+pub fn read_columns(parts: &mut [Part<'_>], bytes_max: usize) -> Columns {
+    let mut columns = Columns { header_ends: vec![0], ..Columns::default() };
+    let mut held = 0;
+    for part in parts {
+        while held < bytes_max {
+            let (partition, data) = (part.partition, part.data);
+            let size = part.walk.next(data, |header, records, position| {
+                Ok(columns.add(partition, header, &records, position)?.then_some(records.len()))
+            });
+            let Some(size) = size else { break };
+            held += size;
+        }
+    }
+    for column in [&mut columns.key, &mut columns.value, &mut columns.header_key, &mut columns.header_value] {
+        column.finish();
+    }
+    columns
+}
+
+impl Columns {
+    pub fn count(&self) -> usize {
+        self.offset.len()
+    }
+
+    /// Add the records of a batch from `position` on; whether there were any. Nothing is added unless all are sound.
+    fn add(&mut self, partition: i32, header: &Header, records: &[u8], position: i64) -> Result<bool> {
+        let before = self.count();
+        let spans = Spans::new(records, header)?;
+        let (count, key_bytes, value_bytes) = measure(spans.clone())?;
+        self.reserve(count, key_bytes, value_bytes);
+        let mut spans = spans;
+        while let Some(span) = spans.next()? {
+            if span.offset >= position {
+                self.push(&span);
+            }
+        }
+        self.partition.resize(self.count(), partition);
+        self.timestamp_type.resize(self.count(), i8::from(header.is_log_append_time()));
+        Ok(self.count() > before)
+    }
+
+    fn reserve(&mut self, count: usize, key_bytes: usize, value_bytes: usize) {
+        self.offset.reserve(count);
+        self.timestamp.reserve(count);
+        self.header_ends.reserve(count);
+        self.key.ends.reserve(count);
+        self.key.bytes.reserve(key_bytes);
+        self.value.ends.reserve(count);
+        self.value.bytes.reserve(value_bytes);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, span: &Span<'_>) {
+        self.offset.push(span.offset);
+        self.timestamp.push(span.timestamp);
+        self.key.push(span.key);
+        self.value.push(span.value);
+        if span.headers.len() > 1 {
+            self.push_headers(span.headers);
+        }
+        self.header_ends.push(self.header_key.count() as i32);
+    }
+
+    #[cold]
+    fn push_headers(&mut self, headers: &[u8]) {
+        for (name, value) in headers_of(headers) {
+            self.header_key.push(Some(String::from_utf8_lossy(name).as_bytes()));
+            self.header_value.push(value);
+        }
+    }
+}
+
+/// How many records there are, and the bytes of their keys and values; refuses what `Spans` refuses.
+fn measure(mut spans: Spans<'_>) -> Result<(usize, usize, usize)> {
+    let (mut count, mut key_bytes, mut value_bytes) = (0, 0, 0);
+    while let Some(span) = spans.next()? {
+        count += 1;
+        key_bytes += span.key.map_or(0, <[u8]>::len);
+        value_bytes += span.value.map_or(0, <[u8]>::len);
+    }
+    Ok((count, key_bytes, value_bytes))
+}
