@@ -8,8 +8,8 @@ Rule 3: while a prepared transaction waits for its markers, whoever wants anythi
 Rule 4: transactions that take too long are aborted, ids that nobody uses are forgotten; both are looked for at
         intervals, as Kafka does.
 
-Not durable, and gone at a reload as in Kafka: the epoch that the last change of epoch replaced (who asks for the same
-change again is told its outcome), and which markers of a prepared transaction are written.
+Not durable, and gone at a reload as in Kafka: the identity that the last change of epoch replaced (who asks for the
+same change again is told its outcome), and which markers of a prepared transaction are written.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,11 +22,11 @@ from ottla.core.transactions.transaction import (
     FLEXIBLE_STATE,
     NO_EPOCH,
     NO_PRODUCER_ID,
+    NOBODY,
     ProducerIdentity,
     TopicPartition,
     Transaction,
     TransactionState,
-    is_exhausted,
 )
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.transactions import TransactionLogKey, TransactionLogValue
@@ -74,7 +74,7 @@ class TransactionShard:
         self._ongoing: dict[str, None] = {}
         self._unmarked: dict[str, dict[TopicPartition, None]] = {}
         """Of each prepared transaction, the partitions whose marker is not known to be written."""
-        self._replaced_epochs: dict[str, int] = {}
+        self._replaced: dict[str, ProducerIdentity] = {}
         self.spare_producer_ids: list[int] = []
         self._abort_check_ms: int | None = None
         self._expiry_check_ms: int | None = None
@@ -86,7 +86,8 @@ class TransactionShard:
     ) -> Decision[ProducerIdentity | None]:
         """A producer begins to use the id. None: what was left open is being aborted now, and it must ask again.
 
-        `expected`: the identity that a producer had which goes on after an error (KIP-360).
+        `expected`: the identity that a producer had which goes on after an error (KIP-360). One that is outdated is
+        fenced even while a transaction is open, where Kafka would abort that transaction before it says so.
         """
         rules = self._rules()
         if not 0 < timeout_ms <= rules.timeout_ms_max:
@@ -100,34 +101,24 @@ class TransactionShard:
             # The expected identity is one that was forgotten meanwhile: a new one is as good.
             new = ProducerIdentity(self._new_producer_id(), 0)
             first = Transaction(new.producer_id, NO_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
-            self._replaced_epochs[transactional_id] = NO_EPOCH
+            self._replaced[transactional_id] = NOBODY
             return self._decided(transactional_id, first.initialized(new, timeout_ms, now_ms), new)
         _check_not_prepared(transactional_id, known)
-        if expected is not None and not _may_continue(known, expected):
+        if expected is not None and expected != known.producer:
+            if known.state.is_idle and expected == self._replaced.get(transactional_id):
+                # It missed the answer: the same again.
+                return self._decided(
+                    transactional_id, known.initialized(known.producer, timeout_ms, now_ms), known.producer
+                )
             raise _fenced(transactional_id, expected, known)
         if known.state is TransactionState.ONGOING:
             # The epoch that fences is nobody's: the client gets the one after it when it asks again.
             return self._decided(transactional_id, self._aborted_for(transactional_id, known, now_ms), None)
-        producer = self._next_identity(transactional_id, known, expected)
-        return self._decided(transactional_id, known.initialized(producer, timeout_ms, now_ms), producer)
-
-    def _next_identity(
-        self, transactional_id: str, known: Transaction, expected: ProducerIdentity | None
-    ) -> ProducerIdentity:
-        """Who the producer is from now on; asked again by one that missed the answer, the same again.
-
-        Kafka fails at an outdated `expected` when the epochs are used up; here it is fenced as always.
-        """
-        if expected is not None and expected.epoch != known.producer_epoch:
-            if expected.epoch == self._replaced_epochs.get(transactional_id, NO_EPOCH):
-                return known.producer
-            raise _fenced(transactional_id, expected, known)
+        producer = ProducerIdentity(known.producer_id, known.producer_epoch + 1)
         if known.is_epoch_exhausted:
             producer = ProducerIdentity(self._new_producer_id(), 0)
-        else:
-            producer = ProducerIdentity(known.producer_id, known.producer_epoch + 1)
-        self._replaced_epochs[transactional_id] = NO_EPOCH if expected is None else known.producer_epoch
-        return producer
+        self._replaced[transactional_id] = NOBODY if expected is None else known.producer
+        return self._decided(transactional_id, known.initialized(producer, timeout_ms, now_ms), producer)
 
     def add_partitions(
         self,
@@ -173,7 +164,7 @@ class TransactionShard:
         if client_version >= EPOCH_PER_TRANSACTION:
             if known.is_epoch_exhausted:
                 next_producer_id = self._new_producer_id()
-            self._replaced_epochs[transactional_id] = known.producer_epoch
+            self._replaced[transactional_id] = known.producer
         prepared = known.prepared(
             commit=commit, client_version=client_version, next_producer_id=next_producer_id, fence=False, now_ms=now_ms
         )
@@ -275,7 +266,7 @@ class TransactionShard:
         self._unmarked.pop(transactional_id, None)
         if value is None:
             self.transactions.pop(transactional_id, None)
-            self._replaced_epochs.pop(transactional_id, None)
+            self._replaced.pop(transactional_id, None)
             return
         assert isinstance(value, TransactionLogValue)
         known = self.transactions[transactional_id] = Transaction.from_value(value)
@@ -305,7 +296,7 @@ class TransactionShard:
         version = self._rules().transaction_version
         raises_always = version >= EPOCH_PER_TRANSACTION
         next_producer_id = self._new_producer_id() if raises_always and known.is_epoch_exhausted else NO_PRODUCER_ID
-        self._replaced_epochs[transactional_id] = known.producer_epoch if raises_always else NO_EPOCH
+        self._replaced[transactional_id] = known.producer if raises_always else NOBODY
         return known.prepared(
             commit=False,
             client_version=version if raises_always else 0,
@@ -343,14 +334,6 @@ def _check_not_prepared(transactional_id: str, known: Transaction) -> None:
             Error.CONCURRENT_TRANSACTIONS,
             f"{transactional_id}: the markers of its last transaction are being written ({known.state.label})",
         )
-
-
-def _may_continue(known: Transaction, expected: ProducerIdentity) -> bool:
-    """Whether a producer that goes on after an error is still the one; whether its epoch is, is seen later."""
-    return expected.producer_id == known.producer_id or (
-        # It may have missed the answer that gave it a new producer id.
-        expected.producer_id == known.previous_producer_id and is_exhausted(expected.epoch)
-    )
 
 
 def _check_end_of_version_2(transactional_id: str, known: Transaction, producer: ProducerIdentity) -> bool:

@@ -108,7 +108,8 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        return is_exhausted(self.producer_epoch)
+        """Whether no epoch after this one may be given to a client."""
+        return self.producer_epoch >= EPOCH_MAX - 1
 
     @property
     def is_commit(self) -> bool:
@@ -223,11 +224,6 @@ class Transaction:
             next_producer_id=value.next_producer_id,
             client_version=value.client_transaction_version,
         )
-
-
-def is_exhausted(epoch: int) -> bool:
-    """Whether no epoch after this one may be given to a client."""
-    return epoch >= EPOCH_MAX - 1
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -9,7 +9,9 @@ epochs, rotation and records; those are checked by what must hold of the log:
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -45,7 +47,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.now = NOW
         self.written: list[Transaction] = []
 
-    def ask(self, act, *args, **more):  # type: ignore[no-untyped-def]
+    def ask(self, act: Callable[..., Any], *args: Any, **more: Any) -> Any:
         try:
             return act(*args, **more)
         except Refused as refusal:
@@ -102,6 +104,9 @@ class TransactionMachine(RuleBasedStateMachine):
             assert commit == self.last_end, "told again how it ended"
             assert who == (self.before_end if self.version == 2 else self.owner)
             assert reply == self.owner
+            if self.owner_is_nobody:
+                # Ended without its doing, it may go on: until the next one asks for the id, it is still the only one.
+                self.new_owner(reply)
         elif who == self.owner and self.ending is None:
             assert self.open is None, f"the owner may end what is open: {reply}"
             assert reply is Error.INVALID_TXN_STATE
@@ -153,8 +158,9 @@ class TransactionMachine(RuleBasedStateMachine):
     def aborted_for_owner(self) -> None:
         """The owner is fenced, and nobody has the identity that took its place."""
         assert self.desk.known.producer not in self.given
+        self.before_end = self.owner if self.version == 2 else None
         self.owner, self.owner_is_nobody = self.desk.known.producer, True
-        self.ending, self.open, self.before_end = False, None, None
+        self.ending, self.open = False, None
 
     # What must hold.
 
