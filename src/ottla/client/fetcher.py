@@ -17,9 +17,9 @@ from ottla.client.core.addresses import Address
 from ottla.client.core.backoff import Backoff
 from ottla.client.core.cursors import Cursor, Cursors
 from ottla.client.core.errors import ClientError, Declined, NoLeader, error_of
-from ottla.client.core.intake import Aborted, take_in
 from ottla.client.core.names import TopicPartition
 from ottla.client.core.session import Asked, FetchSession, SessionRequest
+from ottla.kernel import Aborted, RecordReader
 from ottla.wire.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -200,7 +200,7 @@ class Fetcher:
         cursor.log_start_offset = data.log_start_offset
         if data.records:
             aborted = [Aborted(one.first_offset, one.producer_id) for one in data.aborted_transactions or ()]
-            cursor.take_in(take_in(data.records, cursor.fetch_offset, aborted))
+            cursor.take_in(RecordReader(data.records, cursor.fetch_offset, aborted))
             self._arrived()
 
     def _out_of_range(self, cursor: Cursor, data: PartitionData, broker: Address) -> None:

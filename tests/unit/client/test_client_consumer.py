@@ -12,10 +12,9 @@ from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, END, Consumer, OnFailure, Received, RecordFailed, Start
 from ottla.client.core.cursors import FETCH_BELOW, Cursor, Cursors
 from ottla.client.core.errors import Declined, Misused, NoLeader
-from ottla.client.core.intake import Aborted, Intake, take_in
 from ottla.client.core.names import TopicPartition
 from ottla.client.core.session import Asked, FetchSession
-from ottla.kernel import Codec, ControlType, Record, build_batch, build_end_txn_marker
+from ottla.kernel import Aborted, Codec, ControlType, Record, RecordReader, build_batch, build_end_txn_marker
 from ottla.observe.trace import names, recording
 from ottla.wire.api import ApiKey
 from ottla.wire.api.fetch import FetchResponse
@@ -218,16 +217,22 @@ def test_aborted_transactions_are_left_out_and_committed_ones_are_not() -> None:
             build_end_txn_marker(ControlType.COMMIT, 0, producer_id=1, base_offset=7, **marker),
         ]
     )
-    intake = take_in(log, 0, [Aborted(0, 1)])
-    assert [record.offset for record in intake.records] == [2, 3, 5]
-    assert intake.next_offset == 8
-    assert [record.offset for record in take_in(log, 0).records] == [0, 1, 2, 3, 5]
+    reader = RecordReader(log, 0, [Aborted(0, 1)])
+    assert [record.offset for record in reader.take()] == [2, 3, 5]
+    assert reader.next_offset == 8
+    assert [record.offset for record in RecordReader(log, 0).take()] == [0, 1, 2, 3, 5]
 
 
 def test_first_batch_larger_than_the_answer_says_how_large_it_is() -> None:
     whole = batch(0, 10)
-    assert take_in(whole[:-1], 0).needed == len(whole)
-    assert take_in(whole + whole[:30], 0).needed == 0
+    for data, needed in ((whole[:-1], len(whole)), (whole + whole[:30], 0)):
+        cursor = Cursor(T0, 0, 1)
+        cursor.take_in(RecordReader(data, 0))
+        assert cursor.max_bytes == max(needed, 1)
+
+
+def fetched(count: int, **how: Any) -> RecordReader:
+    return RecordReader(batch(0, count, **how) if count else b"", 0)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 30))
@@ -236,7 +241,7 @@ def test_takes_are_shared_fairly(loads: list[int], limit: int) -> None:
     cursors = Cursors()
     for number, load in enumerate(loads):
         cursor = Cursor(TopicPartition("t", number), 0, 1)
-        cursor.take_in(Intake(load, [Record(offset, 0, None, None) for offset in range(load)]))
+        cursor.take_in(fetched(load))
         cursors.add(cursor)
     given_out: Counter[int] = Counter()
     while taken := cursors.take(limit):
@@ -254,7 +259,7 @@ def test_partition_after_the_last_served_comes_first_next_time() -> None:
     cursors = Cursors()
     for number in range(3):
         cursor = Cursor(TopicPartition("t", number), 0, 1)
-        cursor.take_in(Intake(9, [Record(offset, 0, None, None) for offset in range(9)]))
+        cursor.take_in(fetched(9))
         cursors.add(cursor)
     served = [cursor.partition.partition for _ in range(6) for cursor, _ in cursors.take(1)]
     assert served == [0, 1, 2, 0, 1, 2]
@@ -263,10 +268,24 @@ def test_partition_after_the_last_served_comes_first_next_time() -> None:
 def test_partition_with_much_unread_is_not_fetched_again() -> None:
     cursor = Cursor(T0, 0, 1)
     assert cursor.wants_more
-    cursor.take_in(Intake(FETCH_BELOW, [Record(offset, 0, None, None) for offset in range(FETCH_BELOW)]))
+    cursor.take_in(fetched(FETCH_BELOW))
     assert not cursor.wants_more
-    cursor.records.popleft()
+    cursor.pop(1)
     assert cursor.wants_more
+
+
+def test_what_was_fetched_is_unpacked_as_it_is_taken() -> None:
+    """A few kilobytes may hold millions of records; a consumer that takes hundreds must not hold them all."""
+    cursor, cursors, held = Cursor(T0, 0, 1), Cursors(), []
+    cursor.take_in(fetched(10 * FETCH_BELOW, codec=Codec.ZSTD))
+    cursors.add(cursor)
+    offsets: list[int] = []
+    while taken := cursors.take(100):
+        held.append(len(cursor.records))
+        offsets += [record.offset for _, record in taken]
+    assert offsets == list(range(10 * FETCH_BELOW))
+    assert max(held) <= 2 * FETCH_BELOW
+    assert (cursor.position, cursor.wants_more) == (10 * FETCH_BELOW, True)
 
 
 def test_session_sends_only_what_changed() -> None:

@@ -15,8 +15,9 @@ from ottla.client.core.cluster import NO_NODE, Cluster
 from ottla.client.core.errors import ADVICE, BadAnswer, Declined, error_of
 from ottla.client.core.frames import FrameReader
 from ottla.client.core.names import TopicPartition
-from ottla.client.core.partitioner import StickyPartition, murmur2, partition_of_key
+from ottla.client.core.partitioner import StickyPartition, partition_of_key
 from ottla.client.core.versions import NoCommonVersion, Versions, ask_again_with, decode_api_versions
+from ottla.kernel import murmur2
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.api.fetch import FetchRequest
 from ottla.wire.api.metadata import (

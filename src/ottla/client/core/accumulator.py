@@ -24,7 +24,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Draft(NamedTuple):
-    """A record before it has an offset; `token` is whoever waits for its fate."""
+    """A record before it has an offset, as `BatchBuilder.extend` reads it; `token` is whoever waits for its fate."""
 
     timestamp: int
     key: bytes | None
@@ -65,8 +65,7 @@ class Batch:
     def build(self, codec: Codec, level: int | None) -> bytes:
         if not self.data:
             builder = BatchBuilder()
-            for draft in self.drafts:
-                builder.append(draft.timestamp, draft.key, draft.value, draft.headers)
+            builder.extend(self.drafts)
             stamp = self.stamp
             if stamp is None:
                 self.data = builder.build(codec=codec, level=level)

@@ -6,6 +6,7 @@ Rule 3: turns rotate. A take is shared evenly between the partitions that have r
         the partition after the last served: a busy partition cannot starve a quiet one.
 Rule 4: no partition is fetched again before most of what it sent was taken; so memory is bounded by their number, and
         the room in an answer goes to those that have nothing.
+Rule 5: what was fetched is unpacked as it is taken, some hundred records ahead: a small answer may unpack to millions.
 """
 
 from collections import deque
@@ -14,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.client.core.errors import ClientError
-from ottla.client.core.intake import Damage, Intake
 from ottla.client.core.names import TopicPartition
-from ottla.kernel import Record
+from ottla.kernel import Damage, Record, RecordReader
 
 FETCH_BELOW: Final = 500
 
@@ -27,6 +27,7 @@ class Cursor:
     fetch_offset: int
     max_bytes: int
     records: deque[Record] = field(default_factory=deque)
+    fetched: RecordReader | None = None  # What comes after `records`, before it was unpacked.
     damage: Damage | None = None  # Comes after `records`.
     error: ClientError | None = None  # Nothing more comes; the same.
     paused: bool = False
@@ -44,19 +45,35 @@ class Cursor:
     @property
     def wants_more(self) -> bool:
         stopped = self.paused or self.seeking or self.damage is not None or self.error is not None
-        return not stopped and len(self.records) < FETCH_BELOW
+        return not stopped and self.fetched is None and len(self.records) < FETCH_BELOW
 
-    def take_in(self, intake: Intake) -> None:
-        self.records.extend(intake.records)
-        self.fetch_offset = intake.next_offset
-        self.damage = intake.damage
+    def take_in(self, fetched: RecordReader) -> None:
+        """The answer to a fetch from `fetch_offset` on."""
+        self.fetched = fetched
         self.failing_since_ms = None
-        if intake.needed:
-            self.max_bytes = max(self.max_bytes, intake.needed)
+        self._unpack()
+
+    def pop(self, count: int) -> list[Record]:
+        """The next records; there are so many."""
+        taken = [self.records.popleft() for _ in range(count)]
+        self._unpack()
+        return taken
+
+    def _unpack(self) -> None:
+        """Have records at hand, and know the next fetch before they run out."""
+        while self.fetched is not None and len(self.records) <= FETCH_BELOW:
+            some = self.fetched.take(FETCH_BELOW)
+            self.records.extend(some)
+            if len(some) < FETCH_BELOW:
+                self.fetch_offset = self.fetched.next_offset
+                self.damage = self.fetched.damage
+                self.max_bytes = max(self.max_bytes, self.fetched.needed)
+                self.fetched = None
 
     def move_to(self, offset: int) -> None:
         """Forget what was fetched and go on from there."""
         self.records.clear()
+        self.fetched = None
         self.fetch_offset = offset
         self.damage = self.error = self.failing_since_ms = None
         self.seeking = False
@@ -98,7 +115,7 @@ class Cursors:
             share = max(1, (limit - len(taken)) // len(ready))
             for cursor in ready[: limit - len(taken)]:
                 count = min(share, len(cursor.records), limit - len(taken))
-                taken += [(cursor, cursor.records.popleft()) for _ in range(count)]
+                taken += [(cursor, record) for record in cursor.pop(count)]
                 self._turn.remove(cursor)
                 self._turn.append(cursor)
         return taken

@@ -8,28 +8,9 @@ Rule 3: only records without a key avoid partitions that have no leader; a key's
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from ottla.client.core.chance import Chance
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_MASK: Final = 0xFFFF_FFFF
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's clients, without sign."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = h * _M & _MASK ^ k
-    if whole != length:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
+from ottla.kernel import murmur2
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
