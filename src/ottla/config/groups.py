@@ -1,6 +1,6 @@
 """Consumer groups: the coordinator, committed offsets, and the two protocols of consumers."""
 
-from ottla.config.inert import NO_GROUPS
+from ottla.config.inert import NO_CACHED_BUFFERS, NO_GROUPS, NO_LINGER, ONE_LOOP
 from ottla.config.notation import (
     INT_MAX,
     MINUTE,
@@ -34,7 +34,7 @@ GROUP_COORDINATOR_THREADS = setting(
     Int,
     default=4,
     at_least=1,
-    inert=NO_GROUPS,
+    inert=ONE_LOOP,
     doc="Threads that work on requests to the coordinator.",
 )
 GROUP_COORDINATOR_BACKGROUND_THREADS = setting(
@@ -42,7 +42,7 @@ GROUP_COORDINATOR_BACKGROUND_THREADS = setting(
     Int,
     default=2,
     at_least=1,
-    inert=NO_GROUPS,
+    inert=ONE_LOOP,
     doc="Threads for the coordinator's work that no request waits for.",
 )
 GROUP_COORDINATOR_APPEND_LINGER_MS = setting(
@@ -50,7 +50,7 @@ GROUP_COORDINATOR_APPEND_LINGER_MS = setting(
     IntMs,
     default=-1,
     at_least=-1,
-    inert=NO_GROUPS,
+    inert=NO_LINGER,
     doc="How long the coordinator collects writes. -1: as long as the load asks for.",
 )
 GROUP_COORDINATOR_CACHED_BUFFER_MAX_BYTES = setting(
@@ -59,7 +59,7 @@ GROUP_COORDINATOR_CACHED_BUFFER_MAX_BYTES = setting(
     default=1 * MiB + 12,
     at_least=512 * KiB,
     live=True,
-    inert=NO_GROUPS,
+    inert=NO_CACHED_BUFFERS,
     doc="The largest buffer that the coordinator keeps to use again.",
 )
 
@@ -69,7 +69,6 @@ OFFSETS_TOPIC_NUM_PARTITIONS = setting(
     Int,
     default=50,
     at_least=1,
-    inert=NO_GROUPS,
     doc="Partitions of the topic of committed offsets. A group belongs to one of them by its name, so never change it.",
 )
 OFFSETS_TOPIC_REPLICATION_FACTOR = setting(
@@ -77,22 +76,21 @@ OFFSETS_TOPIC_REPLICATION_FACTOR = setting(
     Short,
     default=3,
     at_least=1,
-    inert=NO_GROUPS,
-    doc="Replicas of the topic of committed offsets.",
+    doc="Replicas of the topic of committed offsets, or one per broker if there are fewer when it is made.",
 )
 OFFSETS_TOPIC_SEGMENT_BYTES = setting(
     "offsets.topic.segment.bytes",
     Bytes,
     default=100 * MiB,
     at_least=1,
-    inert=NO_GROUPS,
     doc="Segment size of the topic of committed offsets: small ones are compacted and loaded sooner.",
 )
 OFFSETS_TOPIC_COMPRESSION_CODEC = setting(
     "offsets.topic.compression.codec",
     Int,
     default=0,
-    inert=NO_GROUPS,
+    at_least=0,
+    at_most=4,
     doc="How the topic of committed offsets is compressed: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
 )
 OFFSETS_LOAD_BUFFER_SIZE = setting(
@@ -100,7 +98,6 @@ OFFSETS_LOAD_BUFFER_SIZE = setting(
     Bytes,
     default=5 * MiB,
     at_least=1,
-    inert=NO_GROUPS,
     doc="How much is read at a time when a coordinator takes a partition of committed offsets over.",
 )
 OFFSETS_COMMIT_TIMEOUT_MS = setting(
@@ -108,14 +105,12 @@ OFFSETS_COMMIT_TIMEOUT_MS = setting(
     IntMs,
     default=5 * SECOND,
     at_least=1,
-    inert=NO_GROUPS,
     doc="A commit fails that is not on enough replicas within this time.",
 )
 OFFSET_METADATA_MAX_BYTES = setting(
     "offset.metadata.max.bytes",
     Bytes,
     default=4 * KiB,
-    inert=NO_GROUPS,
     doc="The longest text that a consumer may commit along with an offset.",
 )
 OFFSETS_RETENTION_MINUTES = setting(
@@ -123,7 +118,6 @@ OFFSETS_RETENTION_MINUTES = setting(
     Minutes,
     default=10_080,
     at_least=1,
-    inert=NO_GROUPS,
     doc="Forget the offsets of a group that has had no members for this long; of a consumer without a group, since "
     "its last commit.",
 )
@@ -132,7 +126,6 @@ OFFSETS_RETENTION_CHECK_INTERVAL_MS = setting(
     Ms,
     default=10 * MINUTE,
     at_least=1,
-    inert=NO_GROUPS,
     doc="How often to look for offsets to forget.",
 )
 
@@ -141,7 +134,6 @@ GROUP_MAX_SESSION_TIMEOUT_MS = setting(
     "group.max.session.timeout.ms",
     IntMs,
     default=30 * MINUTE,
-    inert=NO_GROUPS,
     doc="The longest session a member may ask for. Longer: a dead member is missed later.",
 )
 GROUP_MIN_SESSION_TIMEOUT_MS = setting(
@@ -149,19 +141,15 @@ GROUP_MIN_SESSION_TIMEOUT_MS = setting(
     IntMs,
     default=6 * SECOND,
     not_above=(GROUP_MAX_SESSION_TIMEOUT_MS,),
-    inert=NO_GROUPS,
     doc="The shortest session a member may ask for.",
 )
 GROUP_INITIAL_REBALANCE_DELAY_MS = setting(
     "group.initial.rebalance.delay.ms",
     IntMs,
     default=3 * SECOND,
-    inert=NO_GROUPS,
     doc="A new group waits this long for more members before it first shares out partitions.",
 )
-GROUP_MAX_SIZE = setting(
-    "group.max.size", Int, default=INT_MAX, at_least=1, inert=NO_GROUPS, doc="How many members a group may have."
-)
+GROUP_MAX_SIZE = setting("group.max.size", Int, default=INT_MAX, at_least=1, doc="How many members a group may have.")
 
 # Groups of the consumer protocol (KIP-848)
 # Time

@@ -2,9 +2,11 @@
 
 JAVA_ONLY = "it names something of Java's"
 NO_ACLS = "authorization is not built yet"
+NO_CACHED_BUFFERS = "a coordinator keeps no buffers between writes"
 NO_CORDON = "new partitions go to every directory"
 NO_GROUPS = "consumer groups are not built yet"
 NO_KERBEROS = "Kerberos is not built"
+NO_LINGER = "what a coordinator decides in one turn of the loop is written together, nothing waits for more"
 NO_METRICS = "metrics are not served yet"
 NO_OAUTH = "OAuth is not built yet"
 NO_OTHER_VOTERS = "in a quorum of one nobody else reads the metadata log"

@@ -17,7 +17,6 @@ from ottla.wire.api.describe_cluster import DescribeClusterRequest
 from ottla.wire.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.api.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 from ottla.wire.api.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
-from ottla.wire.api.find_coordinator import FindCoordinatorRequest
 from ottla.wire.api.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -353,22 +352,6 @@ def test_partitions_are_told_page_by_page() -> None:
             ("c", Error.NONE),
             ("nope", Error.UNKNOWN_TOPIC_OR_PARTITION),
         ]
-
-    scenario(work)
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_nobody_coordinates_yet(version: int) -> None:
-    async def work(client: Client) -> None:
-        if version < 4:
-            told = await client.send(FindCoordinatorRequest(key="g"), version)
-            assert (told.error_code, told.node_id) == (Error.COORDINATOR_NOT_AVAILABLE, -1)
-        else:
-            told = await client.send(FindCoordinatorRequest(coordinator_keys=["g", "h"]), version)
-            assert [(one.key, one.error_code) for one in told.coordinators] == [
-                ("g", Error.COORDINATOR_NOT_AVAILABLE),
-                ("h", Error.COORDINATOR_NOT_AVAILABLE),
-            ]
 
     scenario(work)
 
