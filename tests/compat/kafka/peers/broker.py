@@ -112,7 +112,7 @@ class KafkaBroker:
         self.bootstrap = f"127.0.0.1:{client_port}"
         settings = SETTINGS | self._settings
         settings["listeners"] = f"PLAINTEXT://127.0.0.1:{client_port},CONTROLLER://127.0.0.1:{controller_port}"
-        settings["controller.quorum.voters"] = f"1@127.0.0.1:{controller_port}"
+        settings["controller.quorum.voters"] = f"{settings['node.id']}@127.0.0.1:{controller_port}"
         settings["log.dirs"] = str(self.log_dir)
         self._home.mkdir(parents=True, exist_ok=True)
         properties = self._home / "server.properties"
