@@ -1,6 +1,6 @@
 """The coordinator of groups on this broker: the shards of `__consumer_offsets`."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinator import Coordinator
@@ -11,6 +11,7 @@ from ottla.config.groups import (
     OFFSETS_TOPIC_COMPRESSION_CODEC,
 )
 from ottla.core.coordination import RecordTypes
+from ottla.core.groups.consumer.topics import TopicView
 from ottla.core.groups.settings import GroupSettings
 from ottla.core.groups.shard import GroupShard
 from ottla.core.metadata.decision import MetadataRecord
@@ -34,9 +35,10 @@ class GroupCoordinator(Coordinator[GroupShard]):
     def __init__(self, node: "Node") -> None:
         config = node.config
         settings = GroupSettings.of(config, config[MAX_MESSAGE_BYTES] - _RECORD_ROOM_BYTES)
+        self._topics = TopicView(node.metadata.image, node.metadata.high_watermark - 1)
 
         def new_shard(_index: int, _epoch: int) -> GroupShard:
-            return GroupShard(settings, lambda: _uuid_text(node.new_id()))
+            return GroupShard(settings, lambda: _uuid_text(node.new_id()), lambda: node.config, self._topics)
 
         super().__init__(
             node,
@@ -49,8 +51,9 @@ class GroupCoordinator(Coordinator[GroupShard]):
         )
         self._topic_names = {topic.topic_id: name for name, topic in node.metadata.image.topics.items()}
 
-    def metadata_changed(self, records: Iterable[MetadataRecord]) -> None:
+    def metadata_changed(self, records: Sequence[MetadataRecord]) -> None:
         """After records were committed, and the partitions brought in line with them."""
+        self._topics.changed(records)
         deleted: dict[str, bytes] = {}
         moved = False
         for record in records:

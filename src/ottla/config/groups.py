@@ -1,6 +1,6 @@
 """Consumer groups: the coordinator, committed offsets, and the two protocols of consumers."""
 
-from ottla.config.inert import NO_CACHED_BUFFERS, NO_GROUPS, NO_LINGER, ONE_LOOP
+from ottla.config.inert import NO_CACHED_BUFFERS, NO_LINGER, ONE_LOOP
 from ottla.config.notation import (
     INT_MAX,
     MINUTE,
@@ -26,7 +26,6 @@ GROUP_COORDINATOR_REBALANCE_PROTOCOLS = setting(
     default=("classic", "consumer", "streams"),
     one_of=("consumer", "classic", "share", "streams"),
     may_be_empty=False,
-    inert=NO_GROUPS,
     doc="Which protocols groups may use; classic cannot be left out.",
 )
 GROUP_COORDINATOR_THREADS = setting(
@@ -158,7 +157,6 @@ GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS = setting(
     IntMs,
     default=45 * SECOND,
     at_least=1,
-    inert=NO_GROUPS,
     doc="The shortest session that a group may set.",
 )
 GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = setting(
@@ -166,7 +164,6 @@ GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = setting(
     IntMs,
     default=1 * MINUTE,
     at_least=1,
-    inert=NO_GROUPS,
     doc="The longest session that a group may set.",
 )
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = setting(
@@ -176,7 +173,6 @@ GROUP_CONSUMER_SESSION_TIMEOUT_MS = setting(
     at_least=1,
     not_below=GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
     not_above=(GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,),
-    inert=NO_GROUPS,
     doc="A member that was silent for this long loses what it holds to others.",
 )
 GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = setting(
@@ -184,7 +180,6 @@ GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = setting(
     IntMs,
     default=5 * SECOND,
     at_least=1,
-    inert=NO_GROUPS,
     doc="The shortest interval that a group may set.",
 )
 GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = setting(
@@ -192,7 +187,6 @@ GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = setting(
     IntMs,
     default=15 * SECOND,
     at_least=1,
-    inert=NO_GROUPS,
     doc="The longest interval that a group may set.",
 )
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = setting(
@@ -203,7 +197,6 @@ GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = setting(
     not_below=GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
     not_above=(GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,),
     below=GROUP_CONSUMER_SESSION_TIMEOUT_MS,
-    inert=NO_GROUPS,
     doc="How often members are told to send heartbeats; changes reach them with the answers.",
 )
 GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS = setting(
@@ -211,7 +204,6 @@ GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS = setting(
     IntMs,
     default=0,
     at_least=0,
-    inert=NO_GROUPS,
     doc="The shortest pause that a group may set.",
 )
 GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = setting(
@@ -219,7 +211,6 @@ GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS = setting(
     IntMs,
     default=15 * SECOND,
     at_least=0,
-    inert=NO_GROUPS,
     doc="The longest pause that a group may set.",
 )
 GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS = setting(
@@ -230,7 +221,6 @@ GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS = setting(
     not_below=GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS,
     not_above=(GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,),
     live=True,
-    inert=NO_GROUPS,
     doc="The shortest pause between two assignments of a group.",
 )
 
@@ -240,7 +230,6 @@ GROUP_CONSUMER_MAX_SIZE = setting(
     Int,
     default=INT_MAX,
     at_least=1,
-    inert=NO_GROUPS,
     doc="How many members a group may have.",
 )
 GROUP_CONSUMER_ASSIGNORS = setting(
@@ -248,7 +237,6 @@ GROUP_CONSUMER_ASSIGNORS = setting(
     ListOf,
     default=("uniform", "range"),
     may_be_empty=False,
-    inert=NO_GROUPS,
     doc="What shares partitions out, by name; the first is the default.",
 )
 GROUP_CONSUMER_MIGRATION_POLICY = setting(
@@ -257,7 +245,6 @@ GROUP_CONSUMER_MIGRATION_POLICY = setting(
     default="bidirectional",
     one_of=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
     any_case=True,
-    inert=NO_GROUPS,
     doc="Whether a group may change between the classic and the consumer protocol while it runs, and which way.",
 )
 GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS = setting(
@@ -266,7 +253,6 @@ GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS = setting(
     default=10 * MINUTE,
     at_least=10 * SECOND,
     internal=True,
-    inert=NO_GROUPS,
     doc="How often to look for topics that a subscription by pattern newly matches.",
 )
 
@@ -280,7 +266,6 @@ CONSUMER_SESSION_TIMEOUT_MS = setting(
     not_above=(GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,),
     scope=Scope.GROUP,
     falls_back_to=((GROUP_CONSUMER_SESSION_TIMEOUT_MS, 1),),
-    inert=NO_GROUPS,
     doc="group.consumer.session.timeout.ms for one group.",
 )
 CONSUMER_HEARTBEAT_INTERVAL_MS = setting(
@@ -293,7 +278,6 @@ CONSUMER_HEARTBEAT_INTERVAL_MS = setting(
     below=CONSUMER_SESSION_TIMEOUT_MS,
     scope=Scope.GROUP,
     falls_back_to=((GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS, 1),),
-    inert=NO_GROUPS,
     doc="group.consumer.heartbeat.interval.ms for one group.",
 )
 CONSUMER_ASSIGNMENT_INTERVAL_MS = setting(
@@ -305,6 +289,5 @@ CONSUMER_ASSIGNMENT_INTERVAL_MS = setting(
     not_above=(GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,),
     scope=Scope.GROUP,
     falls_back_to=((GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS, 1),),
-    inert=NO_GROUPS,
     doc="group.consumer.assignment.interval.ms for one group.",
 )

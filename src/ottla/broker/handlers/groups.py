@@ -37,7 +37,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awa
     client = Client(call.client_id or "", client_host(call), call.version)
     answer = call.node.groups.submit(
         request.group_id,
-        lambda shard, now_ms, token: shard.classic.join(request, client, now_ms, token),
+        lambda shard, now_ms, token: shard.join(request, client, now_ms, token),
         refused=lambda refusal: join_refused(refusal.error),
     )
     return _joined_late(answer, call.version) if isinstance(answer, Future) else _joined(answer, call.version)
@@ -66,7 +66,7 @@ def sync_group(request: SyncGroupRequest, call: Call) -> SyncGroupResponse | Awa
         return sync_refused(Error.INVALID_GROUP_ID)
     return call.node.groups.submit(
         request.group_id,
-        lambda shard, now_ms, token: shard.classic.sync(request, now_ms, token),
+        lambda shard, now_ms, token: shard.sync(request, now_ms, token),
         refused=lambda refusal: sync_refused(refusal.error),
     )
 
@@ -81,7 +81,7 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse | Awai
         return HeartbeatResponse(error_code=Error.NONE if loads else refusal.error)
 
     return call.node.groups.submit(
-        request.group_id, lambda shard, now_ms, _: shard.classic.heartbeat(request, now_ms), refused=refused
+        request.group_id, lambda shard, now_ms, _: shard.heartbeat(request, now_ms), refused=refused
     )
 
 
@@ -92,7 +92,7 @@ async def leave_group(request: LeaveGroupRequest, call: Call) -> LeaveGroupRespo
         request.members = [MemberIdentity(member_id=request.member_id)]
     response = await call.node.groups.decide(
         request.group_id,
-        lambda shard, now_ms, _: shard.classic.leave(request, now_ms),
+        lambda shard, now_ms, _: shard.leave(request, now_ms),
         refused=lambda refusal: _nobody_left(request, refusal),
     )
     if call.version < _MEMBERS_SINCE:

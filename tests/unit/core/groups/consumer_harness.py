@@ -34,7 +34,6 @@ class Topics:
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.view = TopicView(Image())
         self._ids = count(1)
-        self._offsets = count()
         for name, partitions in sizes.items():
             self.create(name, partitions)
 
@@ -61,7 +60,7 @@ class Topics:
     def _commit(self, *records: MetadataRecord) -> None:
         for record in records:
             self.view.image.replay(record)
-        self.view.changed(records, next(self._offsets))
+        self.view.changed(records)
 
 
 def _partition(topic_id: bytes, index: int) -> PartitionRecord:

@@ -6,7 +6,7 @@ Rule 2: a group knows the topics it was last assigned by a hash (Kafka's): a top
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -35,12 +35,12 @@ class TopicView:
         """Counts up with every change of a topic: who saw the same count has seen the same topics."""
         self._hashes: dict[str, int] = {}
 
-    def changed(self, records: Iterable[MetadataRecord], version: int) -> None:
-        """Records were committed, the last of them at offset `version`."""
-        self.version = version
+    def changed(self, records: Sequence[MetadataRecord]) -> None:
+        """The next records of the metadata log were committed."""
+        self.version += len(records)
         for record in records:
             if isinstance(record, TopicRecord):
-                self.version_with_new_topics = version
+                self.version_with_new_topics = self.version
             if isinstance(record, TopicRecord | PartitionRecord | PartitionChangeRecord | RemoveTopicRecord):
                 self.changes += 1
                 # Which topic a removal meant cannot be looked up any more; hashing all again is seldom and cheap.

@@ -1,0 +1,65 @@
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups of the consumer protocol (KIP-848)."""
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Final
+
+from ottla.broker.dispatch import Call
+from ottla.broker.handlers.groups import GROUP_OPERATIONS, client_host
+from ottla.config.groups import GROUP_COORDINATOR_REBALANCE_PROTOCOLS
+from ottla.core.groups.classic import Client
+from ottla.core.groups.consumer.description import not_described
+from ottla.core.groups.consumer.heartbeat import refused
+from ottla.wire.api.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ottla.wire.errors import Error, Refused
+
+_CONSUMER: Final = "consumer"
+
+
+def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, call: Call
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    if not request.group_id.strip():
+        return refused(Refused(Error.INVALID_REQUEST, "GroupId is empty"))
+    if (why := _disabled(call)) is not None:
+        return refused(why)
+    client = Client(call.client_id or "", client_host(call), call.version)
+    return call.node.groups.submit(
+        request.group_id,
+        lambda shard, now_ms, _: shard.consumer.heartbeat(request, client, now_ms),
+        refused=refused,
+    )
+
+
+async def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Call) -> ConsumerGroupDescribeResponse:
+    described = [await _describe(group_id, call) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == Error.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=described)
+
+
+async def _describe(group_id: str, call: Call) -> DescribedGroup:
+    try:
+        if (why := _disabled(call)) is not None:
+            raise why
+        if not group_id:
+            raise Refused(Error.INVALID_GROUP_ID)
+        found = call.node.groups.read(group_id, lambda shard, _: shard.consumer.describe(group_id))
+        return await found if isinstance(found, Future) else found
+    except Refused as refusal:
+        return not_described(group_id, refusal)
+
+
+def _disabled(call: Call) -> Refused | None:
+    if _CONSUMER in call.node.config[GROUP_COORDINATOR_REBALANCE_PROTOCOLS]:
+        return None
+    return Refused(
+        Error.UNSUPPORTED_VERSION, "this broker serves no consumer groups: group.coordinator.rebalance.protocols"
+    )
