@@ -16,6 +16,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
 from ottla.broker.quorum import MetadataQuorum
 from ottla.broker.tasks import every
+from ottla.broker.transactions import Transactions
 from ottla.config import (
     BROKER_RACK,
     CONNECTIONS_MAX_IDLE_MS,
@@ -38,6 +39,7 @@ from ottla.config import (
     PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS,
     REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
     SOCKET_REQUEST_MAX_BYTES,
+    TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS,
     Config,
     InvalidConfig,
 )
@@ -103,6 +105,7 @@ class Node:
         self.outbox = Outbox()
         self.metadata: MetadataQuorum
         self.groups: GroupCoordinator
+        self.transactions = Transactions(self)
         self.listeners: dict[str, Listener] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
@@ -123,6 +126,7 @@ class Node:
         self.groups = GroupCoordinator(self)
         self.groups.align()
         self.metadata.listeners.append(self._metadata_changed)
+        self.transactions.coordinator.align()
         await self._listen()
         await self._register()
         await self._assign_directories()
@@ -138,6 +142,7 @@ class Node:
             listener.close()
         self.connections.close_all()
         self.groups.close()
+        self.transactions.coordinator.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -226,6 +231,8 @@ class Node:
             upkeep.append(("cleaning", config[LOG_CLEANER_BACKOFF_MS], self.upkeep.clean))
         for what, interval_ms, work in upkeep:
             self.spawn(every(interval_ms, what, work, first_after_ms=config[LOG_INITIAL_TASK_DELAY_MS]))
+        abort_ms = config[TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS]
+        self.spawn(every(abort_ms, "producer ids for transactions", self.transactions.stock_producer_ids))
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))
 
     async def _checkpoint(self) -> None:
@@ -239,6 +246,7 @@ class Node:
     async def _metadata_changed(self, records: list[MetadataRecord]) -> None:
         await self.partitions.changed(self.metadata.image, records)
         self.groups.metadata_changed(records)
+        self.transactions.coordinator.align()
         if any(isinstance(one, PartitionRecord) for one in records):
             self.spawn(self._assign_directories())
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ottla.broker.waiters import Watcher
 from ottla.config import MIN_INSYNC_REPLICAS
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.storage.partition_log import Appended, PartitionLog, Slice
 from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.errors import Error, Refused
@@ -59,12 +59,24 @@ class Partition:
     # Writing.
 
     def append(
-        self, records: memoryview, *, acks: int, origin: Origin = Origin.CLIENT, transaction_version: int = 0
+        self,
+        records: memoryview,
+        *,
+        acks: int,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        verification: Verification | None = VOUCHED,
     ) -> Appended:
         """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`."""
         if acks == -1:
             self.check_in_sync()
-        appended = self.log.append(records, self.leader_epoch, origin=origin, transaction_version=transaction_version)
+        appended = self.log.append(
+            records,
+            self.leader_epoch,
+            origin=origin,
+            transaction_version=transaction_version,
+            verification=verification,
+        )
         self._appended(0 if appended.duplicate else len(records))
         return appended
 

@@ -1,6 +1,6 @@
 """Transactions and their coordinator."""
 
-from ottla.config.inert import NO_TRANSACTIONS
+from ottla.config.inert import NO_TWO_PHASE_COMMIT
 from ottla.config.notation import DAY, HOUR, MINUTE, SECOND, Bool, Bytes, Int, IntMs, MiB, Short, setting
 
 TRANSACTION_MAX_TIMEOUT_MS = setting(
@@ -8,7 +8,6 @@ TRANSACTION_MAX_TIMEOUT_MS = setting(
     IntMs,
     default=15 * MINUTE,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="The longest a transaction may take; a producer that asks for more is refused.",
 )
 TRANSACTIONAL_ID_EXPIRATION_MS = setting(
@@ -16,7 +15,6 @@ TRANSACTIONAL_ID_EXPIRATION_MS = setting(
     IntMs,
     default=7 * DAY,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="Forget a transactional id that did nothing for this long.",
 )
 TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS = setting(
@@ -24,7 +22,6 @@ TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS = setting(
     IntMs,
     default=10 * SECOND,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="How often to look for transactions that took too long, and abort them.",
 )
 TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS = setting(
@@ -32,14 +29,13 @@ TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS = setting(
     IntMs,
     default=1 * HOUR,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="How often to look for transactional ids to forget.",
 )
 TRANSACTION_TWO_PHASE_COMMIT_ENABLE = setting(
     "transaction.two.phase.commit.enable",
     Bool,
     default=False,
-    inert=NO_TRANSACTIONS,
+    inert=NO_TWO_PHASE_COMMIT,
     doc="Let transactions wait without limit for a coordinator outside (KIP-939).",
 )
 ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS = setting(
@@ -47,7 +43,6 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS = setting(
     IntMs,
     default=20,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="How long to wait before adding a partition to a transaction is tried again.",
 )
 ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = setting(
@@ -55,7 +50,6 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = setting(
     IntMs,
     default=100,
     at_least=0,
-    inert=NO_TRANSACTIONS,
     doc="How long adding a partition to a transaction is tried altogether.",
 )
 
@@ -65,7 +59,6 @@ TRANSACTION_STATE_LOG_NUM_PARTITIONS = setting(
     Int,
     default=50,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="Partitions of the topic of transactions. A transactional id belongs to one of them, so never change it.",
 )
 TRANSACTION_STATE_LOG_REPLICATION_FACTOR = setting(
@@ -73,7 +66,6 @@ TRANSACTION_STATE_LOG_REPLICATION_FACTOR = setting(
     Short,
     default=3,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="Replicas of the topic of transactions.",
 )
 TRANSACTION_STATE_LOG_MIN_ISR = setting(
@@ -81,7 +73,6 @@ TRANSACTION_STATE_LOG_MIN_ISR = setting(
     Int,
     default=2,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="min.insync.replicas of the topic of transactions.",
 )
 TRANSACTION_STATE_LOG_SEGMENT_BYTES = setting(
@@ -89,7 +80,6 @@ TRANSACTION_STATE_LOG_SEGMENT_BYTES = setting(
     Bytes,
     default=100 * MiB,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="Segment size of the topic of transactions: small ones are compacted and loaded sooner.",
 )
 TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE = setting(
@@ -97,6 +87,5 @@ TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE = setting(
     Bytes,
     default=5 * MiB,
     at_least=1,
-    inert=NO_TRANSACTIONS,
     doc="How much is read at a time when a coordinator takes a partition over.",
 )

@@ -1,9 +1,10 @@
 """Produce: append batches to the partitions led here."""
 
 from asyncio import Future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from ottla.broker.dispatch import Call
+from ottla.broker.handlers.transactional_produce import Admission, Admissions, admissions
 from ottla.kernel import InvalidRecords
 from ottla.observe.trace import warn
 from ottla.wire.api.produce import (
@@ -20,16 +21,48 @@ from ottla.wire.errors import Error, Refused
 _ACKS = (0, 1, -1)
 _TOPIC_IDS_SINCE = 13
 
+_NOBODY_ASKED: Admissions = {}
+
 Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 """What an answer waits for, and the part of it that depends on that."""
 
 
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    if request.transactional_id is None:
+        return _produce(request, call, _NOBODY_ASKED)
+    admitted = admissions(request, call)
+    if isinstance(admitted, Mapping):
+        return _produce(request, call, admitted)
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            # The connection reads its next request over these bytes.
+            one.records = None if one.records is None else bytearray(one.records)
+    later = _produce_admitted(request, call, admitted)
+    if request.acks == 0:
+        call.node.spawn(later)
+        return None
+    return later
+
+
+async def _produce_admitted(request: ProduceRequest, call: Call, admitted: Awaitable[Admissions]) -> ProduceResponse:
+    """In a transaction whose coordinator has to be asked first."""
+    response = _produce(request, call, await admitted)
+    return await response if isinstance(response, Awaitable) else response  # type: ignore[return-value]
+
+
+def _produce(
+    request: ProduceRequest, call: Call, admitted: Admissions
+) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     syncs: list[Sync] = []
     responses = []
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= _TOPIC_IDS_SINCE else topic.name
-        partitions = [_append(call, request.acks, topic, name, one, syncs) for one in topic.partition_data]
+        partitions = [
+            _append(
+                call, request.acks, topic, name, one, syncs, admitted.get((name or "", one.index)) if admitted else None
+            )
+            for one in topic.partition_data
+        ]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
@@ -45,6 +78,7 @@ def _append(
     name: str | None,
     data: PartitionProduceData,
     syncs: list[Sync],
+    admission: Admission,
 ) -> PartitionProduceResponse:
     try:
         if acks not in _ACKS:
@@ -52,7 +86,9 @@ def _append(
         partition = call.node.partition(name, data.index, topic.topic_id)
         if data.records is None:
             raise Refused(Error.INVALID_RECORD, f"{partition.name}: no record batch was sent")
-        appended = partition.append(memoryview(data.records), acks=acks)
+        if isinstance(admission, Refused):
+            raise admission
+        appended = partition.append(memoryview(data.records), acks=acks, verification=admission)
     except Refused as refusal:
         return _refused(data.index, refusal)
     response = PartitionProduceResponse(

@@ -1,0 +1,108 @@
+"""Produce in a transaction: what its coordinator has to say before anything is appended (KIP-890).
+
+Rule 1: a partition where the transaction is open already needs no question, so that only its first batch costs one.
+Rule 2: clients from Produce version 12 on leave it to the broker to add partitions to the transaction; for others the
+        broker asks whether they did.
+Rule 3: older clients know fewer errors: what they could not go on from is told in words they can.
+"""
+
+from collections.abc import Awaitable, Mapping
+from typing import Final
+
+from ottla.broker.dispatch import Call
+from ottla.config import TRANSACTION_PARTITION_VERIFICATION_ENABLE
+from ottla.core.log.producers import Verification
+from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition
+from ottla.kernel import BatchHeader, CorruptBatch, read_header
+from ottla.wire.api.produce import ProduceRequest
+from ottla.wire.errors import Error, Refused
+
+Admission = Verification | Refused | None
+"""What the append needs to go with it, or why there must be none; None where the transaction is open already."""
+Admissions = Mapping[TopicPartition, Admission]
+
+_TOPIC_IDS_SINCE: Final = 13
+_ADDS_SINCE: Final = 12
+_ABORTABLE_SINCE: Final = 11
+_ASK_AGAIN: Final = (
+    Error.NETWORK_EXCEPTION,
+    Error.COORDINATOR_LOAD_IN_PROGRESS,
+    Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_COORDINATOR,
+)
+
+
+def admissions(request: ProduceRequest, call: Call) -> Admissions | Awaitable[Admissions]:
+    """For each partition that the request writes to in its transaction. Answered at once if nobody is to be asked."""
+    transactional_id = request.transactional_id
+    adds = call.version >= _ADDS_SINCE
+    if transactional_id is None or not (adds or call.node.config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]):
+        return {}
+    batches = dict(_transactional_batches(request, call))
+    producers = {ProducerIdentity(one.producer_id, one.producer_epoch) for one in batches.values()}
+    if len(producers) > 1:
+        refusal = Refused(Error.INVALID_PRODUCER_ID_MAPPING, "one request with batches of several producers")
+        return dict.fromkeys(batches, refusal)
+    begun = {partition: _begin(partition, header, call, adds=adds) for partition, header in batches.items()}
+    wanted = [partition for partition, admission in begun.items() if isinstance(admission, Verification)]
+    if not wanted:
+        return begun
+    return _ask(transactional_id, producers.pop(), begun, wanted, call)
+
+
+def _transactional_batches(request: ProduceRequest, call: Call) -> list[tuple[TopicPartition, BatchHeader]]:
+    found = []
+    for topic in request.topic_data:
+        name = call.node.topic_name(topic.topic_id) if call.version >= _TOPIC_IDS_SINCE else topic.name
+        for data in topic.partition_data:
+            if name is None or data.records is None:
+                continue  # Refused where it is appended.
+            try:
+                header = read_header(data.records)
+            except CorruptBatch:
+                continue
+            if header.is_transactional and header.producer_id >= 0:
+                found.append(((name, data.index), header))
+    return found
+
+
+def _begin(where: TopicPartition, header: BatchHeader, call: Call, *, adds: bool) -> Admission:
+    try:
+        producers = call.node.partition(*where).log.log.producers
+        return producers.begin_verification(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            raises_epoch=adds,
+            now_ms=call.node.clock.wall_ms(),
+        )
+    except Refused as refusal:
+        return refusal
+
+
+async def _ask(
+    transactional_id: str,
+    producer: ProducerIdentity,
+    begun: dict[TopicPartition, Admission],
+    wanted: list[TopicPartition],
+    call: Call,
+) -> Admissions:
+    try:
+        errors = await call.node.transactions.admit(
+            transactional_id, producer, wanted, adds=call.version >= _ADDS_SINCE
+        )
+    except Refused as refusal:
+        return begun | dict.fromkeys(wanted, _told(refusal.error, refusal.text, call.version))
+    text = f"the partition is not part of the transaction of {transactional_id!r}"
+    return begun | {partition: _told(error, text, call.version) for partition, error in errors.items()}
+
+
+def _told(error: Error, text: str, version: int) -> Refused:
+    if error is Error.PRODUCER_FENCED:
+        return Refused(Error.INVALID_PRODUCER_EPOCH, text)
+    if error is Error.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return Refused(Error.INVALID_TXN_STATE, text)
+    if error in _ASK_AGAIN or (error is Error.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
+        # An error that every client sends again after, and that makes none look for other brokers.
+        return Refused(Error.NOT_ENOUGH_REPLICAS, f"the transaction's coordinator cannot be asked now: {text}")
+    return Refused(error, text)

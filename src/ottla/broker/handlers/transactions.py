@@ -1,0 +1,284 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions."""
+
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+from ottla.broker.dispatch import Call
+from ottla.broker.markers import Marker, write_marker
+from ottla.core.metadata.names import CONSUMER_OFFSETS
+from ottla.core.transactions.queries import Filters
+from ottla.core.transactions.transaction import (
+    EPOCH_PER_TRANSACTION,
+    NOBODY,
+    ProducerIdentity,
+    TopicPartition,
+    Transaction,
+    by_topic,
+)
+from ottla.wire.api import describe_transactions as described
+from ottla.wire.api import list_transactions as listed
+from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.wire.api.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.wire.api.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from ottla.wire.api.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.api.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ottla.wire.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.wire.errors import Error, Refused
+
+_BATCHES_SINCE: Final = 4
+_FENCED_SINCE: Final = 2
+_EPOCH_PER_TRANSACTION_SINCE: Final = 5
+
+
+# Which partitions.
+
+
+async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
+    """Clients name one transaction; brokers, from version 4 on, several, and may only ask (`verify_only`)."""
+    if call.version >= _BATCHES_SINCE:
+        results = [await _add_partitions(one, call) for one in request.transactions]
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
+    wanted = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    result = await _add_partitions(wanted, call)
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=result.topic_results)
+
+
+async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> AddPartitionsToTxnResult:
+    partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
+    image, transactional_id = call.node.metadata.image, wanted.transactional_id
+    missing = {one for one in partitions if image.partition(*one) is None}
+    if missing:
+        # One that does not exist fails all: a transaction in part is of no use.
+        errors = {
+            one: Error.UNKNOWN_TOPIC_OR_PARTITION if one in missing else Error.OPERATION_NOT_ATTEMPTED
+            for one in partitions
+        }
+        return _partition_results(transactional_id, errors)
+    producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
+    version = EPOCH_PER_TRANSACTION if call.version >= _BATCHES_SINCE else 0
+    transactions = call.node.transactions
+    errors = dict.fromkeys(partitions, Error.NONE)
+    try:
+        _check_name(transactional_id)
+        if wanted.verify_only:
+            errors |= await transactions.admit(transactional_id, producer, partitions, adds=False)
+        else:
+            await transactions.decide(
+                transactional_id,
+                lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, version, now_ms),
+            )
+    except Refused as refusal:
+        errors = dict.fromkeys(partitions, _told(refusal.error, call.version))
+    return _partition_results(transactional_id, errors)
+
+
+def _partition_results(transactional_id: str, errors: dict[TopicPartition, Error]) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(
+        transactional_id=transactional_id,
+        topic_results=[
+            AddPartitionsToTxnTopicResult(
+                name=topic,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[topic, index])
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in by_topic(errors).items()
+        ],
+    )
+
+
+async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> AddOffsetsToTxnResponse:
+    """The offsets of a group are records of one partition of `__consumer_offsets`, which the transaction writes to."""
+    transactional_id = request.transactional_id
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    error = Error.NONE
+    try:
+        _check_name(transactional_id)
+        partition = (CONSUMER_OFFSETS, call.node.groups.partition_of(request.group_id))
+        await call.node.transactions.decide(
+            transactional_id,
+            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, [partition], 0, now_ms),
+        )
+    except Refused as refusal:
+        error = _told(refusal.error, call.version)
+    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
+
+
+# Ends.
+
+
+async def end_txn(request: EndTxnRequest, call: Call) -> EndTxnResponse:
+    """Answered when the decision is committed; the markers follow."""
+    transactional_id = request.transactional_id
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    version = EPOCH_PER_TRANSACTION if call.version >= _EPOCH_PER_TRANSACTION_SINCE else 0
+    error, after = Error.NONE, NOBODY
+    try:
+        _check_name(transactional_id)
+        after = await call.node.transactions.decide(
+            transactional_id,
+            lambda shard, now_ms: shard.end(
+                transactional_id, producer, commit=request.committed, client_version=version, now_ms=now_ms
+            ),
+        )
+    except Refused as refusal:
+        error = _told(refusal.error, call.version)
+    return EndTxnResponse(
+        throttle_time_ms=0, error_code=error, producer_id=after.producer_id, producer_epoch=after.epoch
+    )
+
+
+async def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> WriteTxnMarkersResponse:
+    """Answered when the markers count, per producer: several of one producer are told together, as in Kafka."""
+    errors: dict[int, dict[TopicPartition, Error]] = {}
+    for wanted in request.markers:
+        errors.setdefault(wanted.producer_id, {}).update(await _write_marker(wanted, call))
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(producer_id=producer_id, topics=_marker_results(found))
+            for producer_id, found in errors.items()
+        ]
+    )
+
+
+async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPartition, Error]:
+    marker = Marker(
+        ProducerIdentity(wanted.producer_id, wanted.producer_epoch),
+        wanted.transaction_result,
+        wanted.coordinator_epoch,
+        wanted.transaction_version,
+    )
+    errors: dict[TopicPartition, Error] = {}
+    written: dict[TopicPartition, Awaitable[None] | None] = {}
+    for topic in wanted.topics:
+        for index in topic.partition_indexes:
+            try:
+                written[topic.name, index] = write_marker(call.node, marker, (topic.name, index))
+            except Refused as refusal:
+                errors[topic.name, index] = refusal.error
+    for partition, done in written.items():
+        try:
+            if done is not None:
+                await done
+            errors[partition] = Error.NONE
+        except Refused as refusal:
+            errors[partition] = refusal.error
+    return errors
+
+
+def _marker_results(errors: dict[TopicPartition, Error]) -> list[WritableTxnMarkerTopicResult]:
+    return [
+        WritableTxnMarkerTopicResult(
+            name=topic,
+            partitions=[
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=errors[topic, index])
+                for index in indexes
+            ],
+        )
+        for topic, indexes in by_topic(errors).items()
+    ]
+
+
+# Looking.
+
+
+async def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
+    states = [await _describe(transactional_id, call) for transactional_id in request.transactional_ids]
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+
+async def _describe(transactional_id: str, call: Call) -> described.TransactionState:
+    try:
+        _check_name(transactional_id)
+        found = await call.node.transactions.read(transactional_id, lambda shard: shard.described(transactional_id))
+    except Refused as refusal:
+        return _described(transactional_id, refusal.error, None, ())
+    if found is None:
+        return _described(transactional_id, Error.TRANSACTIONAL_ID_NOT_FOUND, None, ())
+    return _described(transactional_id, Error.NONE, *found)
+
+
+def _described(
+    transactional_id: str, error: Error, known: Transaction | None, partitions: Iterable[TopicPartition]
+) -> described.TransactionState:
+    return described.TransactionState(
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="" if known is None else known.state.label,
+        transaction_timeout_ms=0 if known is None else known.timeout_ms,
+        transaction_start_time_ms=0 if known is None else known.start_ms,
+        producer_id=0 if known is None else known.producer_id,
+        producer_epoch=0 if known is None else known.producer_epoch,
+        topics=[
+            described.TopicData(topic=topic, partitions=indexes) for topic, indexes in by_topic(partitions).items()
+        ],
+    )
+
+
+async def list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+    filters = Filters(
+        frozenset(request.state_filters),
+        frozenset(request.producer_id_filters),
+        request.duration_filter,
+        request.transactional_id_pattern or "",
+    )
+    try:
+        matches = filters.matcher()
+        found = await call.node.transactions.coordinator.read_all(
+            lambda shard, now_ms: [
+                (transactional_id, known)
+                for transactional_id, known in shard.transactions.items()
+                if matches(transactional_id, known, now_ms)
+            ]
+        )
+    except Refused as refusal:
+        return ListTransactionsResponse(
+            throttle_time_ms=0, error_code=refusal.error, unknown_state_filters=[], transaction_states=[]
+        )
+    return ListTransactionsResponse(
+        throttle_time_ms=0,
+        error_code=Error.NONE,
+        unknown_state_filters=filters.unknown_states(),
+        transaction_states=[
+            listed.TransactionState(
+                transactional_id=transactional_id, producer_id=known.producer_id, transaction_state=known.state.label
+            )
+            for shard in found
+            for transactional_id, known in shard
+        ],
+    )
+
+
+# Both.
+
+
+def _check_name(transactional_id: str) -> None:
+    if not transactional_id:
+        raise Refused(Error.INVALID_REQUEST, "a transactional id may not be empty")
+
+
+def _told(error: Error, version: int) -> Error:
+    """Clients of the first versions do not know that a producer can be fenced."""
+    if error is Error.PRODUCER_FENCED and version < _FENCED_SINCE:
+        return Error.INVALID_PRODUCER_EPOCH
+    return error
