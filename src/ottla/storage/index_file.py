@@ -2,7 +2,8 @@
 
 Rule 1: entries reach the file a page at a time, and all of them before a sync. Who crashes rebuilds the index of the
         segment anyway, so nothing is lost by waiting.
-Rule 2: a look-up halves the file down to one page and reads that: its cost hardly grows with the file. Who reads in
+Rule 2: the file is open only while it is read or written often: of a log with little in it, all entries are in memory.
+Rule 3: a look-up halves the file down to one page and reads that: its cost hardly grows with the file. Who reads in
         order finds it in the page of the look-up before, or in the next one.
 """
 
@@ -26,6 +27,8 @@ class IndexFile:
         self._last_page = 0
         """Where the page begins in which the last look-up ended."""
         self._file: File | None = None
+        self._unsynced = False
+        """Something was done to the file since it was last synced."""
 
     def __len__(self) -> int:
         return self._on_disk + len(self._tail) // self._entry.size
@@ -70,14 +73,17 @@ class IndexFile:
         return low, self._read(low, high - low)
 
     def make(self) -> None:
-        """Have the file there, if only empty."""
+        """Have the file there, if only empty; it is not kept open before there is something to write."""
+        self._unsynced = True
         self._opened()
+        self.release()
 
     def clear(self) -> None:
         """Forget all entries; the file is made when there are new ones to keep, or when the segment is closed."""
         self._tail = bytearray()
         self._on_disk = 0
         if self._file is not None or self._disk.exists(self._path):
+            self._unsynced = True
             self._opened().truncate(0)
 
     def keep(self, entries: int) -> None:
@@ -85,12 +91,14 @@ class IndexFile:
         if entries < self._on_disk:
             self._tail = bytearray()
             self._on_disk = entries
+            self._unsynced = True
             self._opened().truncate(entries * self._entry.size)
         else:
             del self._tail[(entries - self._on_disk) * self._entry.size :]
 
     def write_out(self) -> None:
         """Bring the entries in memory to the file (and make the file, if there were none yet)."""
+        self._unsynced = True
         file = self._opened()
         if self._tail:
             file.write(self._on_disk * self._entry.size, [self._tail])
@@ -98,16 +106,23 @@ class IndexFile:
             self._tail = bytearray()
 
     def sync(self) -> None:
-        """A file that is not open has nothing to sync; it is not made anew, for it may be out of use."""
+        """Make durable what was written. The file is not made anew, for it may be out of use."""
         if self._tail:
             self.write_out()
-        if self._file is not None:
-            self._file.sync()
+        if self._unsynced:
+            self._unsynced = False  # First, because what is written meanwhile counts.
+            self._opened(create=False).sync()
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """Close the file until it is needed again."""
         opened, self._file = self._file, None
         if opened is not None:
             opened.close()
+
+    def close(self) -> None:
+        """The file goes out of use: nobody cares for what is not synced."""
+        self._unsynced = False
+        self.release()
 
     def _opened(self, *, create: bool = True) -> File:
         """Who only reads makes no file: a segment that was just taken out of use would leave an empty one."""

@@ -83,6 +83,11 @@ class PartitionFiles:
         inside = [offset for offset in later if not self.disk.exists(f"{self.path}/{file_name(offset, files.LOG)}")]
         self.drop_snapshots(lambda offset: offset in inside)
 
+    def release(self, *, logs: bool) -> None:
+        """Close the files until they are needed again, those of the logs only if they have nothing to sync."""
+        for opened in self._segments.values():
+            opened.release(log=logs)
+
     def _let_go(self) -> None:
         """Rule 4: the settled segments that were opened longest ago."""
         settled = [base_offset for base_offset, opened in self._segments.items() if opened.settled]
@@ -102,6 +107,7 @@ class PartitionFiles:
         """Take segments out of use; their bytes go when `due_ms` has come."""
         for segment in segments:
             opened = self.of(segment)
+            opened.retire()
             paths = (opened.path(kind) for kind in files.SEGMENT_KINDS)
             present = [path for path in paths if self.disk.exists(path)]
             for path in present:

@@ -117,6 +117,8 @@ class PartitionLog:
             self.log = open_log(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
+            # A node has thousands of logs, most of which nobody uses now.
+            self.here.release(logs=self.log.recovery_point >= self.log.end_offset)
         self._look_ups = LookUps(self.log, self.here)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)

@@ -52,6 +52,7 @@ class SegmentFiles:
         self._aborted: list[AbortedTxn] | None = None
         self.aborted_confirmed = False
         """Whether the transaction index was checked against the log; what this process wrote needs no check."""
+        self._in_use = True
         self.settled = True
         """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
 
@@ -113,12 +114,13 @@ class SegmentFiles:
                 if self._txns is not None:
                     self._txns.sync()
         except OSError:
-            if self._log is not None:
+            if self._in_use:
                 raise
 
     def rename(self, suffix: str) -> None:
         """Give the files another suffix; they are opened anew when needed."""
         self.close()
+        self._in_use = True
         before = {kind: self.path(kind) for kind in files.SEGMENT_KINDS}
         self.suffix = suffix
         for kind, path in before.items():
@@ -131,7 +133,24 @@ class SegmentFiles:
             if self._disk.exists(self.path(kind)):
                 self._disk.remove(self.path(kind))
 
+    def release(self, *, log: bool) -> None:
+        """Close the indexes until they are needed again, and the log too if it has nothing to sync.
+
+        Otherwise its file stays open: the system forgets about a write that failed when nobody has the file open.
+        """
+        self._offsets.release()
+        self._times.release()
+        if log and self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def retire(self) -> None:
+        """The files go out of use, though somebody may still read from the log: what is not synced needs no sync."""
+        self._in_use = False
+
     def close(self) -> None:
+        """The files go out of use."""
+        self._in_use = False
         opened, self._log, self._txns = (self._log, self._txns), None, None
         for file in opened:
             if file is not None:

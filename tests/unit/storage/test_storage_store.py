@@ -1,6 +1,7 @@
 """All the logs of a node over several directories: placement, failure, deletion, restart."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -132,6 +133,37 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later(tmp_path: Path) ->
         await store.purge(clock.wall_ms() + 60_000)
         assert not (tmp_path / doomed).exists()
         assert new.log.end_offset == 1
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def held_open(directory: Path) -> list[str]:
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    targets = [os.readlink(link) for link in links if os.path.lexists(link)]
+    return sorted(Path(one).name for one in targets if one.startswith(f"{directory}/topic-"))
+
+
+def test_logs_that_nobody_uses_hold_no_files_open(tmp_path: Path) -> None:
+    """Ten thousand partitions would otherwise need more files than a process may have open."""
+    log, index = "00000000000000000000.log", "00000000000000000000.index"
+
+    async def scenario() -> None:
+        store = await opened([str(tmp_path)])
+        new = make(store, "topic")
+        assert held_open(tmp_path) == []
+        new.append(bytearray(batch()), 0)
+        assert held_open(tmp_path) == [log]
+        await store.close()
+        store = await opened([str(tmp_path)])
+        assert held_open(tmp_path) == []
+        store.get("topic", 0).append(bytearray(batch()), 0)
+        for directory in store.directories:
+            directory.close(clean=False)
+        store.get("topic", 0).here.close()
+        store = await opened([str(tmp_path)])
+        assert log in held_open(tmp_path), "what may not be synced stays open, or a failed write would go unnoticed"
+        assert index not in held_open(tmp_path)
         await store.close()
 
     asyncio.run(scenario())
