@@ -30,5 +30,12 @@ class Outbox:
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for sender in waiting:
-            sender.send_ready()
+        sent = 0
+        try:
+            for sender in waiting:
+                sent += 1
+                sender.send_ready()
+        finally:
+            # One that fails must not keep back the answers of those after it.
+            for sender in waiting[sent:]:
+                self.add(sender)

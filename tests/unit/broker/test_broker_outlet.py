@@ -169,3 +169,29 @@ def test_outbox_does_not_keep_one_waiting_who_is_alone() -> None:
         assert sent == ["alone", "alone", "other", "alone"]
 
     asyncio.run(run())
+
+
+def test_one_who_fails_to_send_keeps_nobody_else_waiting() -> None:
+    sent: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def send_ready(self) -> None:
+            if self.name == "broken":
+                raise RuntimeError("no way out")
+            sent.append(self.name)
+
+    async def run() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        outbox = Outbox()
+        for name in ("first", "broken", "second", "third"):
+            outbox.add(Named(name))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert sent == ["first", "second", "third"]
+        assert len(failures) == 1, "the failure is told"
+
+    asyncio.run(run())
