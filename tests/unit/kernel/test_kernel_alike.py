@@ -62,6 +62,13 @@ def test_records_of_one_size_are_taken_by_columns(count: int, key: bytes | None)
     assert verdict(made, compacted=False) == expected
 
 
+def test_long_timestamps_are_left_to_the_walk() -> None:
+    """Where a run has the key's size stand the last bytes of a long delta: read as a size they are out of bounds."""
+    first, *late = (Record(index, index and 2**45, None, b"") for index in range(8))
+    made = kernel.build_batch([first, *late])
+    assert skip_alike(made[HEADER_SIZE + 7 :], len(late), key_needed=False).records == 0
+
+
 def test_records_without_the_key_they_need_are_left_to_the_walk() -> None:
     made = batch(10, None, [100])
     assert skip_alike(bytes(made[HEADER_SIZE:]), 10, key_needed=True).records == 0

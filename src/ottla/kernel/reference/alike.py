@@ -11,6 +11,7 @@ Rule 2: taken are only records without headers whose timestamp delta takes one b
 
 from typing import Final, NamedTuple
 
+from ottla.kernel.errors import CorruptBatch
 from ottla.kernel.reference.varint import read_unsigned
 
 _RUN_MIN: Final = 4  # Fewer are walked in the same time.
@@ -43,8 +44,8 @@ def skip_alike(data: bytes, count: int, *, key_needed: bool) -> Skipped:
             if following is None:
                 break
             done = following
-    except IndexError:
-        pass  # The first of a run is cut short.
+    except (IndexError, CorruptBatch):
+        pass  # The first of a run is cut short, or its bytes mean something else than a run's would.
     return done
 
 
