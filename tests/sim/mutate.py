@@ -7,6 +7,7 @@ and ends with 0 when one of them fails, with 1 when the mutant survives. The fil
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ def mutated(source: str, mutant: Mutant) -> str:
 def main(name: str, world: str = "log") -> int:
     catalogue = importlib.import_module("mutants" if world == "log" else f"{world}_mutants")
     [mutant] = [one for one in catalogue.MUTANTS if one.name == name]
+    if mutant.module.startswith("ottla.kernel.reference."):
+        os.environ["OTTLA_KERNEL"] = "reference"
     sys.meta_path.insert(0, _Finder(mutant))
     from ottla.sim.__main__ import WORLDS
 

@@ -6,6 +6,7 @@ read once is kept.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from functools import cached_property
 
 from ottla.core.log.log import Log
 from ottla.core.log.summary import (
@@ -26,37 +27,43 @@ class SummaryFile:
         self._blocks: dict[int, SummaryBlock] = {}
         self.header = _checked(decode_header(file.read(0, HEADER_SIZE), file.size()), log)
 
-    @property
+    @cached_property
     def active_base_offset(self) -> int:
         """Of the segment that was active; those before it were closed."""
-        return self._block(self.header.blocks - 1).last.base_offset
+        last = self._block(self.header.blocks - 1)
+        return last.base_offset(len(last) - 1)
 
     @property
     def closed_max_timestamp(self) -> int | None:
         """The largest of all closed segments."""
         last = self._block(self.header.blocks - 1)
         if len(last) > 1:
-            return last[len(last) - 2].running_max
-        return self._block(self.header.blocks - 2).last.running_max if self.header.blocks > 1 else None
+            return last.running_max(len(last) - 2)
+        return self._running_max_of(self.header.blocks - 2) if self.header.blocks > 1 else None
 
     def first_reaching(self, timestamp: int) -> int | None:
         """The base offset of the first closed segment that may have a record as new; None when none has."""
-        number = bisect_left(range(self.header.blocks), timestamp, key=lambda one: self._block(one).last.running_max)
+        number = bisect_left(range(self.header.blocks), timestamp, key=self._running_max_of)
         if number == self.header.blocks:
             return None
         block = self._block(number)
-        entry = block[bisect_left(range(len(block)), timestamp, key=lambda one: block[one].running_max)]
-        return entry.base_offset if entry.base_offset < self.active_base_offset else None
+        base_offset = block.base_offset(bisect_left(range(len(block)), timestamp, key=block.running_max))
+        return base_offset if base_offset < self.active_base_offset else None
 
     def of(self, base_offset: int) -> SummaryEntry | None:
-        number = bisect_right(
-            range(self.header.blocks), base_offset, key=lambda one: self._block(one).first.base_offset
-        )
+        """What it says of one segment."""
+        blocks = range(self.header.blocks)
+        number = bisect_right(blocks, base_offset, key=lambda one: self._block(one).base_offset(0))
         if number == 0:
             return None
         block = self._block(number - 1)
-        at = bisect_left(range(len(block)), base_offset, key=lambda one: block[one].base_offset)
-        return block[at] if at < len(block) and block[at].base_offset == base_offset else None
+        at = bisect_left(range(len(block)), base_offset, key=block.base_offset)
+        return block[at] if at < len(block) and block.base_offset(at) == base_offset else None
+
+    def _running_max_of(self, number: int) -> int:
+        """The largest timestamp up to the end of a block."""
+        block = self._block(number)
+        return block.running_max(len(block) - 1)
 
     def __iter__(self) -> Iterator[SummaryEntry]:
         for number in range(self.header.blocks):

@@ -24,6 +24,8 @@ _VERSION = 1
 _PREFIX = Struct(">hI")
 _HEADER = Struct(">qii")
 _ENTRY = Struct(">qqqqq")
+_LONG = Struct(">q")
+_RUNNING_MAX_AT = 3 * _LONG.size
 _CRC = Struct(">I")
 _BLOCK_ENTRIES = 100
 HEADER_SIZE = _PREFIX.size + _HEADER.size
@@ -95,7 +97,7 @@ def decode_summary(data: bytes) -> tuple[SummaryHeader, list[SummaryEntry]]:
 
 
 class SummaryBlock:
-    """Some entries next to each other; decoded when asked for."""
+    """Some entries next to each other; halving it decodes only what it compares."""
 
     def __init__(self, data: bytes) -> None:
         self._entries = memoryview(data)[: -_CRC.size]
@@ -111,10 +113,10 @@ class SummaryBlock:
     def __iter__(self) -> Iterator[SummaryEntry]:
         return map(SummaryEntry._make, _ENTRY.iter_unpack(self._entries))
 
-    @property
-    def first(self) -> SummaryEntry:
-        return self[0]
+    def base_offset(self, number: int) -> int:
+        base_offset: int = _LONG.unpack_from(self._entries, number * _ENTRY.size)[0]
+        return base_offset
 
-    @property
-    def last(self) -> SummaryEntry:
-        return self[len(self) - 1]
+    def running_max(self, number: int) -> int:
+        running_max: int = _LONG.unpack_from(self._entries, number * _ENTRY.size + _RUNNING_MAX_AT)[0]
+        return running_max
