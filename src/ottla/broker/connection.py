@@ -12,6 +12,7 @@ Rule 4: what cannot be a request ends the connection, with one line in the log.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from functools import cached_property
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
@@ -158,6 +159,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests and answers.
 
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Asking for the running one costs a system call each time."""
+        return asyncio.get_running_loop()
+
     def _receive(self, frame: memoryview) -> None:
         try:
             request = decode_request(frame)
@@ -188,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             waiting.answer = result
             self._pass_on_those_ready()
         else:
-            task = asyncio.ensure_future(result)
+            task = asyncio.ensure_future(result, loop=self.loop)
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._finish(waiting, done, call))
 

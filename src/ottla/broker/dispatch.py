@@ -1,7 +1,8 @@
 """From a request to its answer: one table of handlers, and the one place where the unforeseen is caught.
 
 A handler is a plain function of the decoded request and the `Call`. What it does before it returns happens in the
-connection's order. It returns the response, or an awaitable of it; `None` means that there is no answer.
+connection's order. It returns the response, or an awaitable of it or of a function that gives it; `None` means that
+there is no answer.
 """
 
 from asyncio import Future
@@ -109,7 +110,10 @@ def answer(request: Any, call: Call) -> Frame | Hangup | Awaitable[Any] | None:
 def answer_late(response: "Future[Any]", call: Call) -> Frame | Hangup:
     """The answer to a request whose handling took a while and is over."""
     try:
-        return encode_response(response.result(), call.version, call.correlation_id)
+        result = response.result()
+        if not isinstance(result, Struct):
+            result = result()
+        return encode_response(result, call.version, call.correlation_id)
     except Exception as error:
         return _failed(call, error)
 

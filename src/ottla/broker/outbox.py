@@ -17,6 +17,7 @@ class Outbox:
     def __init__(self) -> None:
         self._waiting: list[Sender] = []
         self._last: Sender | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, sender: Sender) -> None:
         """Let it send, at the end of this round at the latest; once is enough."""
@@ -24,7 +25,9 @@ class Outbox:
             if sender is self._last:
                 sender.send_ready()
                 return
-            asyncio.get_running_loop().call_soon(self._send)
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._send)
         self._waiting.append(sender)
         self._last = sender
 

@@ -6,8 +6,8 @@ Rule 2: a waiter is woken once, and is nowhere to be found afterwards.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 
 class Watcher(Protocol):
@@ -26,14 +26,24 @@ class Watched(Protocol):
     waiters: dict[Watcher, None]
 
 
-class Waiter:
-    __slots__ = ("_future", "_timer", "_watched", "missing_bytes")
+class Waiter(asyncio.Future[Callable[[], Any]]):
+    """Its result is `look`, for whoever waits to call: looking is not the business of the one who wakes.
 
-    def __init__(self, watched: Iterable[Watched], missing_bytes: int, wait_ms: int) -> None:
-        loop = asyncio.get_running_loop()
+    It is a future and not a task, since most fetches of a reader at the end of its log wait.
+    """
+
+    def __init__(
+        self,
+        watched: Iterable[Watched],
+        missing_bytes: int,
+        wait_ms: int,
+        look: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(loop=loop)
         self.missing_bytes = missing_bytes
+        self._look = look
         self._watched = list(watched)
-        self._future: asyncio.Future[None] = loop.create_future()
         self._timer = loop.call_later(wait_ms / 1000, self.wake)
         for one in self._watched:
             one.waiters[self] = None
@@ -44,14 +54,16 @@ class Waiter:
             self.wake()
 
     def wake(self) -> None:
+        self._leave()
+        if not self.done():
+            self.set_result(self._look)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """The connection is gone."""
+        self._leave()
+        return super().cancel(msg)
+
+    def _leave(self) -> None:
         self._timer.cancel()
         for one in self._watched:
             one.waiters.pop(self, None)
-        if not self._future.done():
-            self._future.set_result(None)
-
-    async def woken(self) -> None:
-        try:
-            await self._future
-        finally:
-            self.wake()  # Also when the connection is gone.

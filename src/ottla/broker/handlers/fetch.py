@@ -39,7 +39,7 @@ class _Read(NamedTuple):
         return [found for _, data in self.partitions if isinstance(found := cast(object, data.records), Slice)]
 
 
-def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchResponse]:
+def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchResponse] | Waiter:
     node = call.node
     by_id = call.version >= _TOPIC_IDS_SINCE
     try:
@@ -61,10 +61,13 @@ async def _after_reading_ahead(node: "Node", cold: list[Slice], response: FetchR
     return response
 
 
-async def _wait(request: FetchRequest, call: Call, asked: Asked, read: _Read) -> FetchResponse:
+def _wait(request: FetchRequest, call: Call, asked: Asked, read: _Read) -> Waiter:
     partitions = [partition for key, _ in asked.wanted if (partition := _partition_or_none(call, key)) is not None]
-    await Waiter(partitions, request.min_bytes - read.size, request.max_wait_ms).woken()
-    return _response(asked, _read(request, call, asked))
+
+    def look() -> FetchResponse:
+        return _response(asked, _read(request, call, asked))
+
+    return Waiter(partitions, request.min_bytes - read.size, request.max_wait_ms, look, call.connection.loop)
 
 
 def _read(request: FetchRequest, call: Call, asked: Asked) -> _Read:
