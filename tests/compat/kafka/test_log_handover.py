@@ -11,12 +11,13 @@ from confluent_kafka.admin import OffsetSpec
 from peers import scenario
 from peers.broker import DATA, KafkaBroker, running_broker
 from peers.client import Client, Draft, Found, Read, send
-from peers.ours import OttlaNode, served, served_committed
+from peers.ours import OttlaNode, running_ottla, served, served_committed
 from peers.workload import Sender, interleaved_transactions
 from peers.written import SETTINGS, Written
 
-from ottla.core.log.files import METADATA_TOPIC
+from ottla.core.log.files import METADATA_TOPIC, SEGMENT_SUMMARY
 from ottla.kernel import Codec
+from ottla.storage.segment_files import TimeFound
 
 NAMES = [f"{topic}-{partition}" for topic, partition in scenario.NAMES]
 READERS_OF_LOGS = {
@@ -170,3 +171,22 @@ def test_kafka_writes_on(handover: Handover) -> None:
     ends = client.list_offsets({TopicPartition(*each): OffsetSpec.latest() for each in scenario.NAMES})
     for (topic, partition), found in ends.items():
         assert found.offset == handover.kafka[f"{topic}-{partition}"].log_end + 1
+
+
+def look_up_every_time(data: Path, names: list[str]) -> dict[tuple[str, int], TimeFound | None]:
+    with running_ottla(data) as node:
+        logs = {name: node.log(name) for name in names}
+        times = {(name, record.timestamp) for name, log in logs.items() for record in served(log)}
+        return {(name, timestamp): logs[name].find_time(timestamp) for name, timestamp in times}
+
+
+def test_what_ottla_notes_of_segments_is_left_alone_and_still_right(handover: Handover, tmp_path: Path) -> None:
+    """Kafka does not know the file; what it wrote and cleaned meanwhile must mislead no look-up by time."""
+    with_notes, without = tmp_path / "with", tmp_path / "without"
+    shutil.copytree(handover.broker.log_dir, with_notes)
+    shutil.copytree(handover.broker.log_dir, without)
+    noted = [name for name in NAMES if (with_notes / name / SEGMENT_SUMMARY).exists()]
+    assert bool(noted) == handover.stopped
+    for name in noted:
+        (without / name / SEGMENT_SUMMARY).unlink()
+    assert look_up_every_time(with_notes, noted) == look_up_every_time(without, noted)
