@@ -120,6 +120,14 @@ def test_bytes_after_the_stream_are_corrupt(codec: Codec) -> None:
         kernel.decompress(codec, kernel.compress(codec, b"data") + b"junk")
 
 
+@pytest.mark.parametrize("data", [b"", b"data"])
+def test_bytes_after_a_zstd_frame_without_a_size_are_corrupt(data: bytes) -> None:
+    """Java's producers write such frames: they do not know the size when they begin."""
+    assert kernel.decompress(Codec.ZSTD, zstd_without_size(data)) == data
+    with pytest.raises(CorruptBatch, match="4 bytes follow"):
+        kernel.decompress(Codec.ZSTD, zstd_without_size(data) + b"junk")
+
+
 def zstd_without_size(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_content_size=False).compress(data)
 

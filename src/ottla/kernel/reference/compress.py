@@ -39,6 +39,8 @@ _LZ4_FLAGS_AT: Final = 4
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
 
 _ZSTD_DEFAULT: Final = 3
+_ZSTD_STEP_MIN: Final = 64
+_ZSTD_GROWTH_MAX: Final = 32 * 1024  # A block of four bytes becomes 128 KiB at most.
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -185,11 +187,29 @@ def _unzstd(data: memoryview, allowed: int) -> bytes:
         claimed = zstandard.frame_content_size(data)
         if claimed > allowed:
             raise _bomb(Codec.ZSTD, len(data), allowed)
-        # Without a claim the library reserves `allowed` bytes of address space, and touches only what it fills.
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=allowed, allow_extra_data=False)
+        if claimed > 0:
+            return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        return _unzstd_stream(data, allowed)
     except zstandard.ZstdError as error:
-        # A frame without a claim that is cut off and one that exceeds the reserve look the same from here.
-        raise _damaged(Codec.ZSTD, f"{error} ({allowed} bytes of output allowed)") from None
+        raise _damaged(Codec.ZSTD, error) from None
+
+
+def _unzstd_stream(data: memoryview, allowed: int) -> bytes:
+    """A frame that does not say how large its content is: taken in by so little at a time that a bomb shows early."""
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    out = bytearray()
+    step = max(_ZSTD_STEP_MIN, allowed // _ZSTD_GROWTH_MAX)
+    for start in range(0, len(data), step):
+        piece = data[start : start + step]
+        out += stream.decompress(piece)
+        if len(out) > allowed:
+            raise _bomb(Codec.ZSTD, len(data), allowed)
+        if stream.eof:
+            left = len(data) - start - len(piece) + len(stream.unused_data)
+            if left:
+                raise _damaged(Codec.ZSTD, f"{left} bytes follow its end")
+            return bytes(out)
+    raise _damaged(Codec.ZSTD, "it ends early")
 
 
 _DECOMPRESS: Final[dict[Codec, Callable[[memoryview, int], bytes]]] = {
