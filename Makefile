@@ -1,6 +1,6 @@
 # What can be done here. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help install run check format test bench clean
+.PHONY: help install run check format test fuzz bench clean
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -32,6 +32,13 @@ format: install ## rewrite the sources in the project's format
 test: check ## everything: checks, both kernels, all seeds, crash points, mutants, real Kafka and real clients
 	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 tests/unit --ignore tests/unit/kernel
 	$(BIN)/pytest -n 2 tests/sim tests/compat
+
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= $(shell date +%s)
+
+fuzz: ## mutated bytes for the native kernel's decoders, FUZZ_SECONDS long; a seed gives the same bytes again
+	cargo run --quiet --release --target-dir native/target --manifest-path native/fuzz/Cargo.toml -- \
+		$(FUZZ_SECONDS) $(FUZZ_SEED) tests/unit/kernel/captured tests/unit/kernel/kept
 
 bench: install ## measure, and keep the figures in bench/RESULTS.md
 	$(BIN)/python -m bench

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::batch::{Header, LENGTH_AT, LOG_OVERHEAD, MAGIC_AT, header_fault};
+use crate::batch::Header;
 use crate::control::{ABORT, read_control};
-use crate::crc;
 use crate::decode::{check_claims, records_of};
 use crate::errors::{Fault, Result};
+use crate::scan::{First, first};
 
 /// An aborted transaction that begins in, or reaches into, what was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,29 +107,20 @@ impl Walk {
     /// The header of the next whole batch; None, and the reason said, if there is none.
     fn scan(&mut self, data: &[u8]) -> Option<Header> {
         let rest = data.get(self.at..).unwrap_or_default();
-        if rest.len() <= MAGIC_AT {
-            self.finished = true;
-            return None;
-        }
-        let length = i32::from_be_bytes([rest[LENGTH_AT], rest[9], rest[10], rest[11]]);
-        if let Some(fault) = header_fault(length, rest[MAGIC_AT] as i8) {
-            self.damaged(self.next_offset.saturating_add(1), fault);
-            return None;
-        }
-        let size = length as usize + LOG_OVERHEAD;
-        let header = if size <= rest.len() { Header::parse(rest) } else { None };
-        let Some(header) = header else {
-            self.finished = true;
-            if self.at == 0 {
-                self.needed = size;
+        match first(rest, true) {
+            First::Batch(header) => return Some(header),
+            First::End(needed) => {
+                self.finished = true;
+                if self.at == 0 {
+                    self.needed = needed;
+                }
             }
-            return None;
-        };
-        if let Err(fault) = crc::check(&header, &rest[..size]) {
-            self.damaged(after(&header, self.next_offset), text_of(fault));
-            return None;
+            First::Fault(text) => {
+                let word = Header::read(rest, 0).map(|header| after(&header, self.next_offset));
+                self.damaged(word.unwrap_or_else(|_| self.next_offset.saturating_add(1)), text);
+            }
         }
-        Some(header)
+        None
     }
 
     fn damaged(&mut self, next_offset: i64, reason: String) {

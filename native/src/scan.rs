@@ -16,28 +16,52 @@ pub struct Scan {
     pub fault: Option<String>,
 }
 
+/// What stands at the start of some bytes.
+pub enum First {
+    /// A whole batch.
+    Batch(Header),
+    /// The bytes end; how many a batch that begins here takes, 0 if not even that can be told.
+    End(usize),
+    /// Why no valid batch begins here.
+    Fault(String),
+}
+
+/// What `rest` begins with.
+pub fn first(rest: &[u8], check_crc: bool) -> First {
+    if rest.len() <= MAGIC_AT {
+        return First::End(0);
+    }
+    let length = i32::from_be_bytes([rest[LENGTH_AT], rest[LENGTH_AT + 1], rest[LENGTH_AT + 2], rest[LENGTH_AT + 3]]);
+    if let Some(fault) = header_fault(length, rest[MAGIC_AT] as i8) {
+        return First::Fault(fault);
+    }
+    let size = length as usize + LOG_OVERHEAD; // Not negative: the header alone takes more.
+    let Some((header, batch)) = Header::parse(rest).zip(rest.get(..size)) else {
+        return First::End(size);
+    };
+    if check_crc && let Err(Fault::Corrupt(text)) = crc::check(&header, batch) {
+        return First::Fault(text);
+    }
+    First::Batch(header)
+}
+
 /// The batches that stand one after the other from the start of `buffer`.
 pub fn scan(buffer: &[u8], check_crc: bool) -> Scan {
     let mut found = Scan::default();
-    while buffer.len() - found.consumed > MAGIC_AT {
-        let rest = &buffer[found.consumed..];
-        let length =
-            i32::from_be_bytes([rest[LENGTH_AT], rest[LENGTH_AT + 1], rest[LENGTH_AT + 2], rest[LENGTH_AT + 3]]);
-        found.fault = header_fault(length, rest[MAGIC_AT] as i8);
-        if found.fault.is_some() {
-            break;
+    loop {
+        match first(&buffer[found.consumed..], check_crc) {
+            First::Batch(header) => {
+                found.consumed += header.size();
+                found.headers.push(header);
+            }
+            First::End(needed) => {
+                found.needed = needed;
+                return found;
+            }
+            First::Fault(text) => {
+                found.fault = Some(text);
+                return found;
+            }
         }
-        let size = length as usize + LOG_OVERHEAD; // Not negative: the header alone takes more.
-        let Some((header, batch)) = Header::parse(rest).zip(rest.get(..size)) else {
-            found.needed = size;
-            break;
-        };
-        if check_crc && let Err(Fault::Corrupt(text)) = crc::check(&header, batch) {
-            found.fault = Some(text);
-            break;
-        }
-        found.headers.push(header);
-        found.consumed += size;
     }
-    found
 }

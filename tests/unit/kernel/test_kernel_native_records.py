@@ -1,18 +1,20 @@
 """The native kernel's encoding and decoding against the reference's: same records or bytes in, same answer out."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import implementation_named
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_samples import T, payload, record_lists
+from kernel_samples import CAPTURED, T, payload, record_lists
 from test_kernel_native import batches, common, outcome, packed
 
 from ottla.kernel import Aborted, Codec, Damage, FetchedPart, PartEnd, Record, TimestampType, reference
 
 EXAMPLES = settings(max_examples=150, deadline=None)
+KEPT = CAPTURED.with_name("kept")
 
 native: Any = None
 
@@ -149,6 +151,18 @@ def test_fetched_bytes_are_read_alike(given_bytes: tuple[bytes, int, list[Aborte
             (reader.take(piece), reader.next_offset, told(reader.damage), reader.needed) for reader in readers
         )
         assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(CAPTURED.glob("*.hex")), *sorted(KEPT.glob("*.hex"))], ids=lambda path: path.stem
+)
+@pytest.mark.parametrize("position", [0, 1, 12])
+def test_captured_and_kept_bytes_are_read_alike(path: Path, position: int) -> None:
+    """Kept are those that once broke a promise of the native kernel: see `make fuzz`."""
+    data = bytes.fromhex("".join(line for line in path.read_text().splitlines() if not line.startswith("#")))
+    readers = [kernel.RecordReader(data, position, [Aborted(0, 77)]) for kernel in (native, reference)]
+    ours, theirs = ((reader.take(), reader.next_offset, told(reader.damage), reader.needed) for reader in readers)
+    assert ours == theirs
 
 
 @given(st.lists(fetched(), max_size=3), st.integers(1, 2000))
