@@ -401,6 +401,19 @@ def test_a_pattern_finds_new_topics_and_forgets_deleted_ones(coordinator: Coordi
     assert [len(parts) for parts in one.owned.values()] == [2]
 
 
+def test_a_pattern_whose_topics_stay_the_same_brings_no_new_epoch(coordinator: Coordinator) -> None:
+    """A topic elsewhere makes the group look again; what it finds is what it had."""
+    one = coordinator.client("m1", regex="foo")
+    one.send()
+    one.send()
+    epoch = coordinator.group().epoch
+    coordinator.topics.create("other", 1)
+    one.send()
+    coordinator.advance(3 * HEARTBEAT_MS)
+    one.send()
+    assert coordinator.group().epoch == epoch
+
+
 def test_the_last_subscriber_takes_its_pattern_along(coordinator: Coordinator) -> None:
     one = coordinator.client("m1", regex="foo")
     two = coordinator.client("m2", regex="foo")

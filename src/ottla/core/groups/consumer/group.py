@@ -51,22 +51,27 @@ class Subscriptions(NamedTuple):
             return all(count == members for count in self.names.values())
         return next(iter(self.regexes.values())) == members and not self.names
 
-    def changed(self, old: Member | None, new: Member | None, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
-        """With one member in place of another; an expression that nobody has any more matches nothing."""
-        return self.without([] if old is None else [old], resolved).with_member(new)
-
-    def with_member(self, member: Member | None) -> "Subscriptions":
-        if member is None:
-            return self
-        return Subscriptions(
-            self.names + Counter(member.topic_names), self.regexes + _one(member.topic_regex), self.matched
-        )
+    def changed(self, old: Member, new: Member, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
+        """With one member in place of another."""
+        names, regexes = Counter(self.names), Counter(self.regexes)
+        names -= Counter(old.topic_names)
+        regexes -= _one(old.topic_regex)
+        names += Counter(new.topic_names)
+        regexes += _one(new.topic_regex)
+        return self._with(names, regexes, resolved)
 
     def without(self, members: Iterable[Member], resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
-        names, regexes, matched = Counter(self.names), Counter(self.regexes), Counter(self.matched)
+        names, regexes = Counter(self.names), Counter(self.regexes)
         for member in members:
             names -= Counter(member.topic_names)
             regexes -= _one(member.topic_regex)
+        return self._with(names, regexes, resolved)
+
+    def _with(
+        self, names: Counter[str], regexes: Counter[str], resolved: Mapping[str, ResolvedRegex]
+    ) -> "Subscriptions":
+        """An expression that nobody has any more matches nothing."""
+        matched = Counter(self.matched)
         for regex in self.regexes.keys() - regexes.keys():
             if regex in resolved:
                 matched -= Counter(resolved[regex].topics)
