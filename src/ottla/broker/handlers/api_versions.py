@@ -3,7 +3,7 @@
 import re
 
 from ottla.broker.dispatch import ROUTES, Call
-from ottla.core.metadata.features import KRAFT_VERSION, SUPPORTED
+from ottla.core.metadata.features import ADVERTISED, KRAFT_VERSION, is_advertised
 from ottla.wire.api import ApiKey, request_class
 from ottla.wire.api.api_versions import (
     ApiVersion,
@@ -30,13 +30,13 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         error_code=Error.NONE,
         api_keys=_served(),
         supported_features=[
-            SupportedFeatureKey(name=one.name, min_version=one.lowest, max_version=one.highest) for one in SUPPORTED
+            SupportedFeatureKey(name=one.name, min_version=one.lowest, max_version=one.highest) for one in ADVERTISED
         ],
         finalized_features_epoch=quorum.high_watermark - 1,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in sorted({**quorum.image.features, KRAFT_VERSION: quorum.kraft_version}.items())
-            if level > 0
+            if level > 0 and is_advertised(name)
         ],
     )
 

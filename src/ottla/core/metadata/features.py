@@ -2,6 +2,7 @@
 
 Rule 1: names, ranges and levels are those of Kafka 4.3, so that its nodes can read what is written here.
 Rule 2: a cluster whose metadata.version is out of range is not opened: its records could not be written right.
+Rule 3: clients hear only of what is built. A level that Kafka wrote for the rest stays in the metadata, for its nodes.
 """
 
 from typing import Final
@@ -30,6 +31,8 @@ SUPPORTED: Final = (
     FeatureRange("streams.version", 0, 1),
     FeatureRange(TRANSACTION_VERSION, 0, 2),
 )
+_NOT_BUILT: Final = ("share.version", "streams.version")
+ADVERTISED: Final = tuple(feature for feature in SUPPORTED if feature.name not in _NOT_BUILT)
 LATEST_LEVEL: Final = 30
 _TRANSACTIONS_LEVEL: Final = 14  # 3.6-IV2: records may come in metadata transactions.
 _RANGES: Final = {feature.name: feature for feature in SUPPORTED}
@@ -38,6 +41,10 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 class UnsupportedCluster(Exception):
     """The cluster's features are not those of any version known here."""
+
+
+def is_advertised(name: str) -> bool:
+    return name not in _NOT_BUILT
 
 
 def is_elr_enabled(image: Image) -> bool:
@@ -114,6 +121,8 @@ def _check_update(image: Image, update: FeatureUpdate) -> None:
     known, now = _RANGES.get(update.name), image.features.get(update.name, 0)
     if known is None:
         raise Refused(Error.INVALID_UPDATE_VERSION, f"{update.name} is no feature of this cluster")
+    if update.level > now and not is_advertised(update.name):
+        raise Refused(Error.INVALID_UPDATE_VERSION, f"{update.name}: what it enables is not built yet")
     if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
         raise Refused(Error.INVALID_REQUEST, f"{update.name}: {update.upgrade_type} is no way to change a feature")
     if not known.lowest <= update.level <= known.highest:
