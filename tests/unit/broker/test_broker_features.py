@@ -9,7 +9,7 @@ from ottla.wire.errors import Error
 
 
 def test_clients_hear_of_what_is_built() -> None:
-    """The new group protocol, transactions of version 2; not share and streams groups, though the log has their levels."""
+    """Not of share and streams groups, though the log has their levels."""
 
     async def scenario(broker: Broker) -> None:
         told = await broker.send(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
