@@ -35,7 +35,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
             for delta in 0..20_i64 {
                 let key = (delta % 3 != 0).then_some(&b"some key"[..]);
                 let value = (delta % 5 != 0).then_some(&b"a value that repeats, that repeats"[..]);
-                let headers = if delta % 4 == 0 { &b"\x04\x02h\x04xy\x02i\x01"[..] } else { NO_HEADERS };
+                let headers = match delta % 4 {
+                    0 => &b"\x04\x02h\x04xy\x02i\x01"[..],
+                    3 => &b"\x02\x02h\x42the last field of the last record"[..],
+                    _ => NO_HEADERS,
+                };
                 let added = builder.append(delta * 2, 1_700_000_000_000 + delta * 37, key, value, headers);
                 assert!(added.is_ok());
             }
@@ -112,7 +116,7 @@ impl Mutator {
                 return;
             }
             let at = from + self.below(bytes.len() - from);
-            match self.below(6) {
+            match self.below(7) {
                 0 => bytes[at] ^= 1 << self.below(8),
                 1 => bytes[at] = self.below(256) as u8,
                 2 => {
@@ -128,6 +132,7 @@ impl Mutator {
                     let end = bytes.len().min(at + 1 + self.below(20));
                     bytes.drain(at..end);
                 }
+                5 => bytes.truncate(bytes.len().saturating_sub(1 + self.below(40)).max(from)),
                 _ => {
                     let end = bytes.len().min(at + 1 + self.below(40));
                     let again = bytes[at..end].to_vec();
