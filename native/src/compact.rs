@@ -2,7 +2,7 @@
 
 use crate::batch::{Codec, HEADER_SIZE, Header, LOG_OVERHEAD, NO_TIMESTAMP, attributes_of};
 use crate::crc;
-use crate::decode::{Spans, records_of};
+use crate::decode::{Spans, check_claims, records_of};
 use crate::encode::{Builder, Origin};
 use crate::errors::Result;
 use crate::offset_map::OffsetMap;
@@ -70,6 +70,7 @@ pub fn filter_batch(
     keep: &OffsetMap,
     options: &Options,
 ) -> Result<Filtered> {
+    check_claims(header)?;
     if options.discard {
         return without_records(header, header.count, options.retain_empty);
     }

@@ -137,17 +137,17 @@ fn check_records(buffer: &[u8], header: Header, rules: &Rules, now_ms: i64) -> R
     Ok(with_max_timestamp(buffer, header, codec, rules.log_append_time, max_timestamp))
 }
 
-/// The largest timestamp delta, and whether offset deltas are 0, 1, 2 ...
+/// The largest timestamp, and whether offset deltas are 0, 1, 2 ...
 fn walk(data: &[u8], header: &Header, window: Window, key_needed: bool) -> Result<(i64, bool)> {
-    let (earliest, latest_allowed) = window.deltas;
-    let (mut latest, mut in_order, mut index) = (window.no_timestamp_delta(), true, 0);
+    let (earliest, latest_allowed) = window.allowed;
+    let (mut latest, mut in_order, mut index) = (NO_TIMESTAMP, true, 0);
     let mut faults = Faults::new(window);
     let mut spans = Spans::new(data, header)?;
     while let Some(span) = spans.next()? {
-        let delta = span.timestamp_delta;
-        latest = latest.max(delta);
-        if delta > latest_allowed || delta < earliest {
-            faults.timestamp(index, delta)?;
+        let timestamp = header.base_timestamp.wrapping_add(span.timestamp_delta); // As Java adds.
+        latest = latest.max(timestamp);
+        if timestamp > latest_allowed || timestamp < earliest {
+            faults.timestamp(index, timestamp)?;
         }
         in_order &= span.offset - header.base_offset == i64::from(index);
         if key_needed && span.key.is_none() {

@@ -6,16 +6,16 @@ use crate::errors::{Fault, INVALID_RECORD, INVALID_TIMESTAMP, RecordFault, Resul
 /// A client learns nothing from the thousand-and-first bad record, and a hostile one sends millions.
 const NAMED_MAX: usize = 1000;
 
-/// Deltas no varlong exceeds,
+/// Bounds every timestamp meets,
 const ALL: (i64, i64) = (i64::MIN, i64::MAX);
-/// and bounds no delta meets.
+/// and such that none does.
 const NONE: (i64, i64) = (1, 0);
 
-/// The timestamps a batch may carry, as deltas to its base timestamp, so that the walk compares what it reads.
+/// The timestamps the records of a batch may carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    pub deltas: (i64, i64),
-    base: i64,
+    /// The earliest and the latest of what the records' deltas mean.
+    pub allowed: (i64, i64),
     /// The one timestamp of all records, if the batch claims LogAppendTime.
     shared: Option<i64>,
     now_ms: i64,
@@ -25,41 +25,31 @@ pub struct Window {
 
 impl Window {
     pub fn of(header: &Header, by_broker: bool, before_max_ms: i64, after_max_ms: i64, now_ms: i64) -> Self {
-        let base = header.base_timestamp;
         let earliest = now_ms.saturating_sub(before_max_ms);
         let latest = now_ms.saturating_add(after_max_ms);
         let shared = header.is_log_append_time().then_some(header.max_timestamp);
-        let deltas = match shared {
+        let allowed = match shared {
             Some(timestamp) if by_broker || timestamp == NO_TIMESTAMP => NONE,
             Some(timestamp) if (earliest..=latest).contains(&timestamp) => ALL,
             Some(_) => NONE,
             None if by_broker => ALL,
-            None => deltas_within(earliest, latest, base),
+            None => (earliest, latest),
         };
-        Self { deltas, base, shared, now_ms, before_max_ms, after_max_ms }
+        Self { allowed, shared, now_ms, before_max_ms, after_max_ms }
     }
 
-    /// The delta that means -1: a record without a timestamp.
-    pub fn no_timestamp_delta(&self) -> i64 {
-        NO_TIMESTAMP.wrapping_sub(self.base) // Fits: -1 lies in the middle.
+    /// Of the batch, whose records' largest is `latest`.
+    pub fn max_timestamp(&self, latest: i64) -> i64 {
+        self.shared.unwrap_or(latest)
     }
 
-    pub fn max_timestamp(&self, largest_delta: i64) -> i64 {
-        self.shared.unwrap_or_else(|| self.base.wrapping_add(largest_delta))
-    }
-
-    /// What is wrong with a delta outside `deltas`; None if it means that the record has no timestamp.
-    fn fault(&self, index: i32, delta: i64) -> Option<String> {
-        // 128 bits: a sum or a distance of two numbers of 64.
-        let timestamp = match self.shared {
-            Some(timestamp) => i128::from(timestamp),
-            None => i128::from(self.base) + i128::from(delta),
-        };
-        let none = timestamp == i128::from(NO_TIMESTAMP);
-        if self.shared.is_none() && none {
+    /// What is wrong with a timestamp that is not allowed; None if it means that the record has none.
+    fn fault(&self, index: i32, timestamp: i64) -> Option<String> {
+        let timestamp = self.shared.unwrap_or(timestamp);
+        if self.shared.is_none() && timestamp == NO_TIMESTAMP {
             return None;
         }
-        let ahead = timestamp - i128::from(self.now_ms);
+        let ahead = i128::from(timestamp) - i128::from(self.now_ms); // 128 bits: a distance of two numbers of 64.
         let (before, after) = (self.before_max_ms, self.after_max_ms);
         if ahead > i128::from(after) {
             return Some(format!(
@@ -67,28 +57,15 @@ impl Window {
                  message.timestamp.after.max.ms allows {after}"
             ));
         }
-        if -ahead > i128::from(before) && !none {
+        if -ahead > i128::from(before) && timestamp != NO_TIMESTAMP {
             return Some(format!(
                 "timestamp {timestamp} of record {index} is {} ms behind the broker; \
                  message.timestamp.before.max.ms allows {before}",
                 -ahead
             ));
         }
-        Some(match self.shared {
-            Some(_) => format!("record {index} claims LogAppendTime, which only the broker sets"),
-            None => format!("timestamp {timestamp} of record {index} does not fit 64 bits"),
-        })
+        Some(format!("record {index} claims LogAppendTime, which only the broker sets"))
     }
-}
-
-/// The deltas of the timestamps from `earliest` to `latest`.
-fn deltas_within(earliest: i64, latest: i64, base: i64) -> (i64, i64) {
-    let (lowest, highest) = (i128::from(earliest) - i128::from(base), i128::from(latest) - i128::from(base));
-    let all = i128::from(i64::MIN)..=i128::from(i64::MAX);
-    if lowest > *all.end() || highest < *all.start() {
-        return NONE;
-    }
-    (lowest.max(*all.start()) as i64, highest.min(*all.end()) as i64)
 }
 
 /// The records refused so far, each with one fault: a missing key rather than a timestamp, as Kafka has it.
@@ -103,8 +80,8 @@ impl Faults {
     }
 
     #[cold]
-    pub fn timestamp(&mut self, index: i32, delta: i64) -> Result<()> {
-        match self.window.fault(index, delta) {
+    pub fn timestamp(&mut self, index: i32, timestamp: i64) -> Result<()> {
+        match self.window.fault(index, timestamp) {
             Some(message) => self.name(index, INVALID_TIMESTAMP, message),
             None => Ok(()),
         }

@@ -273,6 +273,15 @@ def test_stored_batch_is_the_one_kafka_stores(sent: str, rules: ProduceRules, st
     assert bytes(checked.batch) == captured(stored)
 
 
+def test_distance_of_timestamps_may_exceed_64_bits() -> None:
+    """A delta is subtracted and added in 64 bits, as Java does: the sum is right though neither fits."""
+    latest = 2**63 - 1
+    batch = produced(Record(0, -1, None, None), Record(1, latest, None, None), Record(2, T, None, None))
+    checked = check(batch, ProduceRules(timestamp_after_max_ms=latest))
+    assert (checked.max_timestamp, bytes(checked.batch)) == (latest, batch)
+    assert "ahead of the broker" in refused(batch).text
+
+
 # Rebuilding.
 
 

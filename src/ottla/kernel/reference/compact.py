@@ -21,7 +21,7 @@ from ottla.kernel.batch import (
     attributes_of,
 )
 from ottla.kernel.reference.build import BatchBuilder, assemble
-from ottla.kernel.reference.layout import Span, records_of, spans
+from ottla.kernel.reference.layout import Span, check_claims, records_of, spans
 from ottla.kernel.reference.offset_map import OffsetMap
 from ottla.kernel.values import Filtered
 
@@ -59,6 +59,7 @@ def filter_batch(
     passed. `retain_empty`: the batch stays even without records. `marks_empty_txn`: it is the marker of a
     transaction of which no data is left, and may go once its horizon has passed.
     """
+    check_claims(header)
     if discard:
         return _without_records(header, header.count, retain_empty)
     data = records_of(buffer, header, position)

@@ -178,11 +178,13 @@ def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) ->
             if delta > 127:
                 delta, position = read_unsigned(data, position - 1, 10)
             delta = (delta >> 1) ^ -(delta & 1)
+            if delta > latest_allowed or delta < earliest:
+                delta = window.wrapped(delta)
+                if delta > latest_allowed or delta < earliest:
+                    faults = faults or Faults(window)
+                    faults.timestamp(index, delta)
             if delta > latest:
                 latest = delta
-            if delta > latest_allowed or delta < earliest:
-                faults = faults or Faults(window)
-                faults.timestamp(index, delta)
             offset = data[position]
             position += 1
             if offset > 127:

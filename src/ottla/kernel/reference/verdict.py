@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.kernel.batch import NO_TIMESTAMP, BatchHeader, TimestampType
 from ottla.kernel.errors import InvalidRecords, RecordError
-from ottla.kernel.reference.layout import TIMESTAMP_MAX, TIMESTAMP_MIN
+from ottla.kernel.reference.layout import TIMESTAMP_MAX, TIMESTAMP_MIN, wrap64
 from ottla.wire.errors import Error
 
 _ALL: Final = (-(2**65), 2**65)  # Deltas no varlong exceeds,
@@ -50,10 +50,9 @@ class Window(NamedTuple):
             deltas = _ALL if allowed else _NONE
         return cls(deltas, base, shared, now_ms, before_max_ms, after_max_ms)
 
-    @property
-    def no_timestamp_delta(self) -> int:
-        """The delta that means -1: a record without a timestamp."""
-        return NO_TIMESTAMP - self.base
+    def wrapped(self, delta: int) -> int:
+        """The distance to the timestamp a delta means: the sum in 64 bits, as Java adds."""
+        return wrap64(self.base + delta) - self.base
 
     def max_timestamp(self, largest_delta: int) -> int:
         return self.base + largest_delta if self.shared is None else self.shared
@@ -74,9 +73,7 @@ class Window(NamedTuple):
                 f"timestamp {timestamp} of record {index} is {-ahead} ms behind the broker; "
                 f"message.timestamp.before.max.ms allows {self.before_max_ms}"
             )
-        if self.shared is not None:
-            return f"record {index} claims LogAppendTime, which only the broker sets"
-        return f"timestamp {timestamp} of record {index} does not fit 64 bits"
+        return f"record {index} claims LogAppendTime, which only the broker sets"
 
 
 class Faults:
