@@ -7,7 +7,19 @@ import argparse
 import time
 from collections.abc import Callable
 
-from bench import append, broker, codec, lookup, opening, read, recovery
+from bench import (
+    append,
+    broker,
+    codec,
+    growth_connections,
+    growth_groups,
+    growth_length,
+    growth_partitions,
+    lookup,
+    opening,
+    read,
+    recovery,
+)
 from bench.report import RESULTS, Section, facts, page, with_new
 from bench.sizes import FULL, Sizes
 
@@ -19,6 +31,10 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "opening": opening.run,
     "lookup": lookup.run,
     "broker": broker.run,
+    "partitions": growth_partitions.run,
+    "connections": growth_connections.run,
+    "length": growth_length.run,
+    "groups": growth_groups.run,
 }
 
 

@@ -53,6 +53,10 @@ class RawConnection:
             pass
         return found
 
+    def ask(self, frame: bytes) -> bytes:
+        self.send(frame)
+        return self.answer()
+
 
 class Connections:
     """Many of them; tells which has an answer."""
@@ -76,18 +80,18 @@ class Connections:
             connection.socket.close()
 
 
-def produce_frame(topic: str, records: int, value: bytes) -> bytes:
+def produce_frame(topic: str, records: int, value: bytes, partition: int = 0) -> bytes:
     now_ms = time.time_ns() // 1_000_000
     batch = build_batch([Record(index, now_ms, None, value) for index in range(records)])
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-    return _frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), PRODUCE_VERSION)
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), PRODUCE_VERSION)
 
 
-def fetch_frame(topic: str, offset: int, wait_ms: int) -> bytes:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+def fetch_frame(topic: str, offset: int, wait_ms: int, max_bytes: int = _FETCH_BYTES) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [FetchTopic(topic=topic, partitions=[partition])]
-    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=_FETCH_BYTES, topics=topics)
-    return _frame(request, FETCH_VERSION)
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, topics=topics)
+    return frame(request, FETCH_VERSION)
 
 
 def produced_at(answer: bytes) -> int:
@@ -109,5 +113,6 @@ def _check(answered: Any) -> None:
         raise RuntimeError(f"the broker answered with error {answered.error_code}")
 
 
-def _frame(request: object, version: int) -> bytes:
+def frame(request: object, version: int) -> bytes:
+    """Any request, as it goes over the connection."""
     return b"".join(encode_request(request, version, 1, "bench"))

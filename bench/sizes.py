@@ -27,6 +27,14 @@ class Sizes:
     starts: int
     against_kafka: bool
     """Or against a second Ottla, which starts at once."""
+    growth_partitions: tuple[int, ...]
+    growth_connections: tuple[int, ...]
+    growth_gib: tuple[int, ...]
+    growth_groups: tuple[int, ...]
+    growth_requests: int
+    """Requests per figure; one figure takes all partitions or connections in turn, so many at least."""
+    growth_idle_s: float
+    """How long a node is watched doing nothing."""
 
 
 FULL = Sizes(
@@ -45,6 +53,12 @@ FULL = Sizes(
     broker_rounds=3,
     starts=3,
     against_kafka=True,
+    growth_partitions=(1, 1000, 10_000),
+    growth_connections=(1, 100, 2000),
+    growth_gib=(1, 10, 50),
+    growth_groups=(1, 100, 1000),
+    growth_requests=2000,
+    growth_idle_s=5.5,
 )
 
 TINY = Sizes(
@@ -63,4 +77,10 @@ TINY = Sizes(
     broker_rounds=1,
     starts=1,
     against_kafka=False,
+    growth_partitions=(1, 3),
+    growth_connections=(1, 3),
+    growth_gib=(1, 2),
+    growth_groups=(1, 3),
+    growth_requests=5,
+    growth_idle_s=0.1,
 )

@@ -7,8 +7,9 @@ from bench.__main__ import PARTS
 from bench.report import Section, Table, page, verdict, with_new
 from bench.sizes import TINY, Sizes
 
-IN_PROCESS = {name: part for name, part in PARTS.items() if name != "broker"}
-"""Processes take their time: `broker` runs beside the tests of real peers."""
+WITH_NODES = ("broker", "partitions", "connections", "length", "groups")
+"""Processes take their time: these run beside the tests of real peers."""
+IN_PROCESS = {name: part for name, part in PARTS.items() if name not in WITH_NODES}
 
 
 @pytest.mark.parametrize("part", IN_PROCESS.values(), ids=IN_PROCESS)
