@@ -10,6 +10,7 @@ from ottla.config.groups import GROUP_COORDINATOR_REBALANCE_PROTOCOLS
 from ottla.core.groups.classic import Client
 from ottla.core.groups.consumer.description import not_described
 from ottla.core.groups.consumer.heartbeat import refused
+from ottla.core.metadata.features import GROUP_VERSION
 from ottla.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -58,8 +59,10 @@ async def _describe(group_id: str, call: Call) -> DescribedGroup:
 
 
 def _disabled(call: Call) -> Refused | None:
-    if _CONSUMER in call.node.config[GROUP_COORDINATOR_REBALANCE_PROTOCOLS]:
+    if _CONSUMER not in call.node.config[GROUP_COORDINATOR_REBALANCE_PROTOCOLS]:
+        why = f"group.coordinator.rebalance.protocols of this broker does not name {_CONSUMER}"
+    elif call.node.metadata.image.features.get(GROUP_VERSION, 0) < 1:
+        why = f"the cluster's {GROUP_VERSION} is 0"
+    else:
         return None
-    return Refused(
-        Error.UNSUPPORTED_VERSION, "this broker serves no consumer groups: group.coordinator.rebalance.protocols"
-    )
+    return Refused(Error.UNSUPPORTED_VERSION, f"there are no groups of the consumer protocol here: {why}")

@@ -19,12 +19,13 @@ from ottla.wire.records.metadata import (
 )
 
 ELR_VERSION: Final = "eligible.leader.replicas.version"
+GROUP_VERSION: Final = "group.version"
 KRAFT_VERSION: Final = "kraft.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED: Final = (
     FeatureRange(ELR_VERSION, 0, 1),
-    FeatureRange("group.version", 0, 1),
+    FeatureRange(GROUP_VERSION, 0, 1),
     FeatureRange(KRAFT_VERSION, 0, 1),
     FeatureRange(METADATA_VERSION, 7, 30),
     FeatureRange("share.version", 0, 1),
