@@ -15,6 +15,7 @@ from bench import (
     growth_groups,
     growth_length,
     growth_partitions,
+    kernel,
     lookup,
     opening,
     read,
@@ -25,6 +26,7 @@ from bench.sizes import FULL, Sizes
 
 PARTS: dict[str, Callable[[Sizes], Section]] = {
     "codec": codec.run,
+    "kernel": kernel.run,
     "append": append.run,
     "read": read.run,
     "recovery": recovery.run,
