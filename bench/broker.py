@@ -8,41 +8,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.load import PERCENTILES, Job, Result
+from bench import bare
+from bench.broker_loads import (
+    BARE_AIM,
+    LATENCY_AIM,
+    LOAD_FOR_LATENCY,
+    THROUGHPUT_AIM,
+    Load,
+    filling,
+    most_possible,
+    paced,
+    reads,
+    tail_loads,
+    throughput_loads,
+)
+from bench.broker_notes import LINES, MISSES
+from bench.load import PERCENTILES, Result
 from bench.nodes import TICK_S, Kafka, Node, Ottla, starting_times
 from bench.report import Section, Table, verdict
 from bench.sampling import Sampling
-from bench.sizes import KiB, MiB, Sizes
-
-BATCH_16K: dict[str, Any] = {"batch.size": 16 * KiB, "linger.ms": 5}
-"""What Kafka's own producer has by default."""
-BATCH_128K: dict[str, Any] = {"batch.size": 128 * KiB, "linger.ms": 5}
-ONE_RECORD: dict[str, Any] = {"batch.num.messages": 1, "linger.ms": 0}
-NO_BACK_OFF: dict[str, Any] = {"fetch.queue.backoff.ms": 0}
-"""By default librdkafka asks for nothing for up to a second once 100,000 records wait for the application. A broker
-that fills this queue sooner would then wait, and the load would measure the pause instead of the broker."""
+from bench.sizes import MiB, Sizes
+from ottla.kernel import IMPLEMENTATION
 
 MEMORY_AIM = 0.25
 START_AIM = 0.2
-CPU_AIM = 1.0
-THROUGHPUT_AIM = 1.0
-_CATCH_UP = "catch-up"
-
-REASONS = {
-    "produce 50 to 150 B, 16 KiB batches": "records of mixed sizes are walked one by one in Python (`_walk`); the "
-    "native kernel is for that",
-    "produce 10 x 100 B, 1 connection": "the event loop's own rounds and the send take most of the profile; an answer "
-    "waits for the end of its round, which paid with many connections; what that costs with one was not measured apart",
-    "produce 10 x 100 B, 100 connections": "every request is a read, a write and a send of its own, and then some tens "
-    "of microseconds of Python spread over many functions; that Kafka gains from both cores is supposed, not measured",
-}
-"""What the profiles showed where an aim was missed."""
-
-
-@dataclass
-class Load:
-    name: str
-    job: Job
+PROFILES = Path(__file__).with_name("profiles")
+_BARE_BYTES = 400 * MiB
 
 
 @dataclass
@@ -54,14 +45,17 @@ class Best:
     bytes: int = 0
     requests: int = 0
     latencies_ms: list[float] = field(default_factory=lambda: [float("inf")] * len(PERCENTILES))
+    from_disk: int = 0
+    """Bytes that were not in the page cache, in the worst round."""
 
-    def take(self, result: Result, cpu_s: float) -> None:
+    def take(self, result: Result, cpu_s: float, from_disk: int) -> None:
         self.wall_s = min(self.wall_s, result["wall_s"])
         self.cpu_s = min(self.cpu_s, cpu_s)
         self.bytes = result["bytes"]
         self.requests = result.get("requests", 0)
         found = result.get("latencies_ms", self.latencies_ms)
         self.latencies_ms = [min(pair) for pair in zip(self.latencies_ms, found, strict=True)]
+        self.from_disk = max(self.from_disk, from_disk)
 
     @property
     def mb_per_s(self) -> float:
@@ -71,46 +65,78 @@ class Best:
     def cpu_s_per_gb(self) -> float:
         return self.cpu_s / self.bytes * 1e9
 
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.wall_s
 
-def throughput_loads(scale: float) -> list[Load]:
-    """`scale` is 1 for the whole benchmark."""
-
-    def produce(name: str, records: int, value_bytes: int, client: dict[str, Any], *, mixed: bool = False) -> Load:
-        job = Job(kind="produce", records=int(records * scale), value_bytes=value_bytes, client=client, mixed=mixed)
-        return Load(name, job)
-
-    def from_many(name: str, records: int, connections: int) -> Load:
-        job = Job(kind="produce from many", records=int(records * scale), value_bytes=100, records_per_batch=10)
-        return Load(name, job | {"connections": connections})
-
-    return [
-        produce("produce 100 B, 16 KiB batches", 600_000, 100, BATCH_16K),
-        produce("produce 50 to 150 B, 16 KiB batches", 600_000, 100, BATCH_16K, mixed=True),
-        produce("produce 1,000 B, 16 KiB batches", 200_000, 1000, BATCH_16K),
-        produce("produce 1,000 B, 128 KiB batches", 200_000, 1000, BATCH_128K),
-        produce("produce 100 B, one record per batch", 50_000, 100, ONE_RECORD),
-        from_many("produce 10 x 100 B, 1 connection", 40_000, 1),
-        from_many("produce 10 x 100 B, 100 connections", 200_000, 100),
-        Load("consume 100 B, catch-up", _catch_up("100", 1_000_000 * scale, 100)),
-        Load("consume 1,000 B, catch-up", _catch_up("1000", 600_000 * scale, 1000)),
-    ]
+    @property
+    def has_latencies(self) -> bool:
+        return self.latencies_ms[0] < float("inf")
 
 
-def tail_loads(scale: float) -> list[Load]:
-    seconds = max(4 * scale, 0.1)
-    return [
-        Load(
-            "1,000 records/s, 1 reader", Job(kind="tail", value_bytes=100, connections=1, per_s=1000, seconds=seconds)
-        ),
-        Load(
-            "50 records/s, 100 readers", Job(kind="tail", value_bytes=100, connections=100, per_s=50, seconds=seconds)
-        ),
-    ]
+@dataclass
+class Measured:
+    load: Load
+    ours: Best
+    peer: Best
+
+    @property
+    def cpu_x(self) -> float:
+        return self.ours.cpu_s / self.peer.cpu_s
+
+    @property
+    def time_x(self) -> float:
+        return self.ours.wall_s / self.peer.wall_s
+
+    @property
+    def p99_x(self) -> float:
+        return self.ours.latencies_ms[1] / self.peer.latencies_ms[1]
+
+    @property
+    def p999_x(self) -> float:
+        return self.ours.latencies_ms[2] / self.peer.latencies_ms[2]
 
 
-def _catch_up(name: str, records: float, value_bytes: int) -> Job:
-    topic = f"{_CATCH_UP}-{name}"
-    return Job(kind="consume", topic=topic, keep=True, records=int(records), value_bytes=value_bytes, client=NO_BACK_OFF)
+class Bench:
+    """Two brokers that run, and the section that their figures go to."""
+
+    def __init__(self, nodes: list[Node], sizes: Sizes, section: Section) -> None:
+        self._nodes = nodes
+        self._sizes = sizes
+        self._section = section
+
+    def add(self, table: Table) -> None:
+        self._section.tables.append(table)
+
+    def measure(self, load: Load) -> Measured:
+        best = [Best() for _ in self._nodes]
+        for _ in range(self._sizes.broker_rounds):
+            for node, found in zip(self._nodes, best, strict=True):
+                found.take(*_run(node, load.job))
+        both = zip(self._nodes, best, strict=True)
+        shown = (f"{node.name} {found.wall_s:.2f} s, CPU {found.cpu_s:.2f} s" for node, found in both)
+        print(f"{load.name}: {'; '.join(shown)}", file=sys.stderr)
+        if self._sizes.against_kafka and Sampling.possible():
+            self._profile(load)
+        return Measured(load, *best)
+
+    def _profile(self, load: Load) -> None:
+        """Once more, sampled: the profile is kept beside the table, its costliest lines are named in it."""
+        with Sampling(self._nodes[0].pid) as sampling:
+            _run(self._nodes[0], load.job)
+        name = "".join(letter if letter.isalnum() else "-" for letter in load.name.lower()).replace("--", "-")
+        lines = sampling.costliest_lines()
+        PROFILES.mkdir(exist_ok=True)
+        named = "\n".join(f"{line.share:6.1%}  {line.where}  {line.code}" for line in lines)
+        (PROFILES / f"{name}.txt").write_text(
+            f"{load.name}: shares of the broker's time on the processor, sampled by py-spy; native code and the "
+            f"system count for the Python that calls them\n\nby line\n{named}\n\nby function\n{sampling.text()}\n"
+        )
+        known = dict.fromkeys(LINES[line.function] for line in lines if line.function in LINES)
+        done = f". {'; '.join(known)}" if known else ""
+        self._section.findings.append(
+            f"costliest lines, {load.name}: {', '.join(map(str, lines))}{done} (profiles/{name}.txt)"
+        )
 
 
 def run(sizes: Sizes) -> Section:
@@ -120,8 +146,8 @@ def run(sizes: Sizes) -> Section:
         "with their defaults, under the same loads turn about; best of the rounds. Producers and consumers of "
         "throughput are librdkafka's; loads by connections and tails are a client that only sends and receives "
         "frames. The load runs in a process of its own on the same cores. CPU is user and system time of the broker's "
-        "process; `x` is Ottla divided by Kafka. The records are checked by the plain-Python kernel: those of one "
-        "size by columns, mixed ones one by one.",
+        f"process; `x` is Ottla divided by Kafka. The records are checked by the {IMPLEMENTATION} kernel. Loads of "
+        "`profiles/` were run once more under a sampler; that run is in no figure.",
     )
     with TemporaryDirectory() as path:
         home = Path(path)
@@ -132,7 +158,8 @@ def run(sizes: Sizes) -> Section:
             idle = [node.resident_bytes() for node in nodes]
             for node in nodes:
                 _warm_up(node, sizes.broker_scale)
-            measured = _measure_all(nodes, sizes, section)
+            measured = _measure_all(Bench(nodes, sizes, section), sizes, section)
+            _table_of_bare(measured, home, sizes, section)
             resident = _table_of_node(nodes, starts, idle, section)
         finally:
             for node in nodes:
@@ -143,72 +170,79 @@ def run(sizes: Sizes) -> Section:
 
 def _warm_up(node: Node, scale: float) -> None:
     """A JVM compiles what is used often; before that its figures mean nothing. Fills what is consumed later, too."""
+    filled: set[str] = set()
     for load in throughput_loads(scale):
         job: Any = load.job
-        if job["kind"] == "consume":
-            _run(node, job | {"kind": "produce", "client": BATCH_16K})
+        if reads(job):
+            if job["topic"] not in filled:
+                filled.add(job["topic"])
+                _run(node, filling(job))
         elif job["kind"] == "produce":
             job = job | {"records": job["records"] // 4}
         _run(node, job)
     print(f"{node.name} is warm", file=sys.stderr)
 
 
-def _measure_all(nodes: list[Node], sizes: Sizes, section: Section) -> dict[str, list[Best]]:
-    throughput = Table(
-        "Throughput",
-        [
-            "load",
-            "Ottla MB/s",
-            "Kafka MB/s",
-            "MB/s x",
-            "Ottla CPU s",
-            "Kafka CPU s",
-            "CPU x",
-            "Ottla s/GB",
-            "Kafka s/GB",
-        ],
-    )
-    delay = Table(
-        "From sending a record to its arrival at a waiting reader, milliseconds (Ottla / Kafka)",
-        ["load", "p50", "p99", "p99.9", "p99 x", "Ottla CPU s", "Kafka CPU s", "CPU x"],
-    )
-    section.tables += [throughput, delay]
-    measured = {}
-    for load in throughput_loads(sizes.broker_scale):
-        ours, peer = measured[load.name] = _measure(nodes, load, sizes, section)
+def _measure_all(bench: Bench, sizes: Sizes, section: Section) -> list[Measured]:
+    columns = ["Ottla MB/s", "Kafka MB/s", "MB/s x", "Ottla CPU s", "Kafka CPU s", "CPU x", "Ottla s/GB", "Kafka s/GB"]
+    throughput = Table("Throughput", ["load", *columns])
+    section.tables.append(throughput)
+    measured = []
+    for load in [*throughput_loads(sizes.broker_scale), most_possible(sizes.broker_scale)]:
+        found = bench.measure(load)
+        measured.append(found)
+        ours, peer = found.ours, found.peer
         throughput.add(
             *(load.name, ours.mb_per_s, peer.mb_per_s, ours.mb_per_s / peer.mb_per_s),
-            *(ours.cpu_s, peer.cpu_s, ours.cpu_s / peer.cpu_s, ours.cpu_s_per_gb, peer.cpu_s_per_gb),
+            *(ours.cpu_s, peer.cpu_s, found.cpu_x, ours.cpu_s_per_gb, peer.cpu_s_per_gb),
         )
-    for load in tail_loads(sizes.broker_scale):
-        ours, peer = measured[load.name] = _measure(nodes, load, sizes, section)
-        both = zip(ours.latencies_ms, peer.latencies_ms, strict=True)
+    pace = paced(sizes.broker_scale, LOAD_FOR_LATENCY * measured[-1].peer.requests_per_s)
+    return [
+        *measured,
+        *_delays("From sending a record to its arrival at a waiting reader", tail_loads(sizes.broker_scale), bench),
+        *_delays("From sending a batch to its acknowledgement, at half of what Kafka can do at most", [pace], bench),
+    ]
+
+
+def _delays(title: str, loads: list[Load], bench: Bench) -> list[Measured]:
+    table = Table(
+        f"{title}, milliseconds (Ottla / Kafka)",
+        ["load", "p50", "p99", "p99.9", "p99 x", "p99.9 x", "Ottla CPU s", "Kafka CPU s", "CPU x"],
+    )
+    bench.add(table)
+    measured = []
+    for load in loads:
+        found = bench.measure(load)
+        measured.append(found)
+        both = zip(found.ours.latencies_ms, found.peer.latencies_ms, strict=True)
         shown = [f"{mine:.2f} / {theirs:.2f}" for mine, theirs in both]
-        p99_x = ours.latencies_ms[1] / peer.latencies_ms[1]
-        delay.add(load.name, *shown, p99_x, ours.cpu_s, peer.cpu_s, ours.cpu_s / peer.cpu_s)
+        costs = (found.ours.cpu_s, found.peer.cpu_s, found.cpu_x)
+        table.add(load.name, *shown, found.p99_x, found.p999_x, *costs)
     return measured
 
 
-def _measure(nodes: list[Node], load: Load, sizes: Sizes, section: Section) -> list[Best]:
-    best = [Best() for _ in nodes]
-    for _ in range(sizes.broker_rounds):
-        for node, found in zip(nodes, best, strict=True):
-            found.take(*_run(node, load.job))
-    shown = (
-        f"{node.name} {found.wall_s:.2f} s, CPU {found.cpu_s:.2f} s" for node, found in zip(nodes, best, strict=True)
-    )
-    print(f"{load.name}: {'; '.join(shown)}", file=sys.stderr)
-    ours, peer = best
-    missed = ours.cpu_s > CPU_AIM * peer.cpu_s or ours.wall_s * THROUGHPUT_AIM > peer.wall_s
-    if missed and sizes.against_kafka and Sampling.possible():
-        with Sampling(nodes[0].pid) as sampling:
-            _run(nodes[0], load.job)
-        section.profiles[f"{load.name} (py-spy, own time)"] = sampling.text()
-    return best
+def _table_of_bare(measured: list[Measured], home: Path, sizes: Sizes, section: Section) -> None:
+    """What the bytes alone would cost, in C: the least that any broker needs."""
+    size = max(int(_BARE_BYTES * sizes.broker_scale), MiB)
+    try:
+        limits = bare.measure(home, size, sizes.broker_rounds)
+    except bare.CannotCompile as why:
+        section.findings.append(f"bare limits: not measured, {why}")
+        return
+    table = Table("Bare limits, CPU seconds per GB", ["load", "Ottla", "bare C", "x", "what bare C does"])
+    section.tables.append(table)
+    for found in measured:
+        if found.load.job["value_bytes"] != 1000 or found.ours.has_latencies:
+            continue
+        limit = limits.send if reads(found.load.job) else limits.receive
+        what = "sendfile" if reads(found.load.job) else "recv, crc32c, write"
+        times = found.ours.cpu_s_per_gb / limit
+        table.add(found.load.name, found.ours.cpu_s_per_gb, limit, times, what)
+        section.findings.append(f"{found.load.name}: x bare {verdict(times, BARE_AIM)}")
 
 
-def _run(node: Node, job: Any) -> tuple[Result, float]:
-    """Run a job; its result, and what it cost the broker."""
+def _run(node: Node, job: Any) -> tuple[Result, float, int]:
+    """Run a job; its result, and what it cost the broker: CPU seconds, and bytes that had to come from the disk."""
     with subprocess.Popen(
         [sys.executable, "-m", "bench.load"],
         cwd=Path(__file__).parents[1],
@@ -222,16 +256,23 @@ def _run(node: Node, job: Any) -> tuple[Result, float]:
         process.stdin.flush()
         if process.stdout.readline() != "ready\n":
             raise RuntimeError(f"{node.name}: {job} could not be prepared")
-        before = node.cpu_s()
+        before, disk_before = node.cpu_s(), _from_disk(node)
         process.stdin.write("\n")
         process.stdin.flush()
         line = process.stdout.readline()
-        cost = max(node.cpu_s() - before, TICK_S)
+        cost, from_disk = max(node.cpu_s() - before, TICK_S), _from_disk(node) - disk_before
         if not line:
             raise RuntimeError(f"{node.name}: {job} did not end well")
         process.communicate("\n")
     result: Result = json.loads(line)
-    return result, cost
+    return result, cost, from_disk
+
+
+def _from_disk(node: Node) -> int:
+    for line in Path(f"/proc/{node.pid}/io").read_text().splitlines():
+        if line.startswith("read_bytes: "):
+            return int(line.split()[1])
+    return 0
 
 
 def _table_of_node(nodes: list[Node], starts: list[float], idle: list[int], section: Section) -> list[int]:
@@ -244,15 +285,22 @@ def _table_of_node(nodes: list[Node], starts: list[float], idle: list[int], sect
     return largest
 
 
-def _findings(section: Section, measured: dict[str, list[Best]], starts: list[float], resident: list[int]) -> None:
-    section.findings += [
+def _findings(section: Section, measured: list[Measured], starts: list[float], resident: list[int]) -> None:
+    verdicts = [
         f"start-up x: {verdict(starts[0] / starts[1], START_AIM)}",
         f"memory x: {verdict(resident[0] / resident[1], MEMORY_AIM)}",
     ]
-    for name, (ours, peer) in measured.items():
-        line = f"{name}: broker CPU x {verdict(ours.cpu_s / peer.cpu_s, CPU_AIM)}"
-        if not ours.latencies_ms[0] < float("inf"):
-            line += f"; time x {verdict(ours.wall_s / peer.wall_s, 1 / THROUGHPUT_AIM)}"
-        if "MISSED" in line and name in REASONS:
-            line += f". Why: {REASONS[name]}"
-        section.findings.append(line)
+    for found in measured:
+        load = found.load
+        line = f"{load.name}: broker CPU x {verdict(found.cpu_x, load.cpu_aim)}"
+        if not found.ours.has_latencies:
+            line += f"; time x {verdict(found.time_x, 1 / THROUGHPUT_AIM)}"
+        elif load.job["kind"] == "produce paced":
+            line += f"; p99 x {verdict(found.p99_x, LATENCY_AIM)}; p99.9 x {verdict(found.p999_x, LATENCY_AIM)}"
+        if "MISSED" in line and load.name in MISSES:
+            line += f". Why: {MISSES[load.name]}"
+        for name, best in (("Ottla", found.ours), ("Kafka", found.peer)):
+            if best.from_disk > best.bytes // 100:
+                line += f". {best.from_disk / MiB:,.0f} MiB of {name}'s were not in the page cache"
+        verdicts.append(line)
+    section.findings[:0] = verdicts

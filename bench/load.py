@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from bench.catch_up import read_all
+from bench.paced import produce_at
 from bench.raw_client import Connections, fetch_frame, fetched_up_to, produce_frame, produced_at
 
 _TIMEOUT_S = 60
@@ -135,6 +137,33 @@ def produce_from_many(job: Job) -> Run:
     return run
 
 
+def read_bytes(job: Job) -> Run:
+    """A topic from its beginning, as fast as one connection takes the bytes; nothing is done with the records."""
+
+    def run() -> Result:
+        started = time.perf_counter()
+        fetches = read_all(job["port"], job["topic"], job["records"])
+        took = time.perf_counter() - started
+        return Result(wall_s=took, bytes=job["records"] * job["value_bytes"], requests=fetches)
+
+    return run
+
+
+def produce_paced(job: Job) -> Run:
+    """Small batches at a fixed rate; how long each waits to be acknowledged."""
+    _make_topic(job)
+    connections = Connections(job["port"], job["connections"])
+    frame = produce_frame(job["topic"], job["records_per_batch"], bytes(job["value_bytes"]))
+
+    def run() -> Result:
+        done = produce_at(connections, frame, job["per_s"], job["seconds"])
+        requests = len(done.latencies_ms)
+        size = requests * job["records_per_batch"] * job["value_bytes"]
+        return Result(wall_s=done.wall_s, bytes=size, requests=requests, latencies_ms=_percentiles(done.latencies_ms))
+
+    return run
+
+
 def tail(job: Job) -> Run:
     """Readers wait at the end of a topic while one record after another is written at a fixed rate."""
     _make_topic(job)
@@ -209,6 +238,8 @@ KINDS: dict[str, Callable[[Job], Run]] = {
     "produce": produce,
     "consume": consume,
     "produce from many": produce_from_many,
+    "produce paced": produce_paced,
+    "read bytes": read_bytes,
     "tail": tail,
 }
 

@@ -1,16 +1,32 @@
 """Where a running process spends its time, by py-spy where it is installed."""
 
+import linecache
 import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeVar
 
 _PER_S = 500
-_LINE = re.compile(r"^(?P<function>.+) \((?P<path>.+?)(:\d+)?\)$")
+_FRAME = re.compile(r"^(?P<function>.+) \((?P<path>.+?)(:(?P<line>\d+))?\)$")
+K = TypeVar("K", bound=Hashable)
+
+
+class Line(NamedTuple):
+    """A line of code that a process spends a share of its time in."""
+
+    share: float
+    function: str
+    where: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} `{self.code or self.function}` ({self.where})"
 
 
 class Sampling:
@@ -18,7 +34,7 @@ class Sampling:
 
     def __init__(self, pid: int, lines: int = 16) -> None:
         self._pid = pid
-        self._lines = lines
+        self._count = lines
         self._stacks = ""
 
     @staticmethod
@@ -35,7 +51,7 @@ class Sampling:
         self._output = Path(self._place.name) / "stacks"
         program = self.program()
         assert program is not None
-        command = [program, "record", "-f", "raw", "-F", "-r", str(_PER_S), "-d", "600", "-p", str(self._pid)]
+        command = [program, "record", "-f", "raw", "-r", str(_PER_S), "-d", "600", "-p", str(self._pid)]
         self._process = subprocess.Popen(
             [*command, "-o", str(self._output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -48,21 +64,41 @@ class Sampling:
         self._place.cleanup()
 
     def text(self) -> str:
-        own: Counter[str] = Counter()
-        for line in self._stacks.splitlines():
-            stack, _, count = line.rpartition(" ")
-            if "_worker (" in stack.split(";")[-1]:
-                continue  # A thread that waits for work.
-            own[_shown(stack.split(";")[-1])] += int(count)
-        total = sum(own.values())
-        return "\n".join(f"{count / total:6.1%}  {name}" for name, count in own.most_common(self._lines))
+        return "\n".join(f"{share:6.1%}  {name}" for name, share in _shares(self._own(_function))[: self._count])
+
+    def costliest_lines(self, count: int = 3) -> list[Line]:
+        return [Line(share, *where) for where, share in _shares(self._own(_line))[:count]]
+
+    def _own(self, named: Callable[[str], K]) -> Counter[K]:
+        """Samples by the innermost frame, under the name that `named` gives it."""
+        own: Counter[K] = Counter()
+        for stack, count in (line.rsplit(" ", 1) for line in self._stacks.splitlines() if " " in line):
+            innermost = stack.split(";")[-1]
+            if "_worker (" not in innermost:  # A thread that waits for work.
+                own[named(innermost)] += int(count)
+        return own
 
 
-def _shown(frame: str) -> str:
+def _shares(own: Counter[K]) -> list[tuple[K, float]]:
+    total = sum(own.values())
+    return [(name, count / total) for name, count in own.most_common()]
+
+
+def _function(frame: str) -> str:
     """A function with its file, without what is of this machine alone."""
-    found = _LINE.match(frame)
+    found = _FRAME.match(frame)
+    return frame if found is None else f"{found['function']}  ({_short(found['path'])})"
+
+
+def _line(frame: str) -> tuple[str, str, str]:
+    """A function, its file and line, and what stands there."""
+    found = _FRAME.match(frame)
     if found is None:
-        return frame
-    parts = Path(found["path"]).parts
-    path = "/".join(parts[parts.index("ottla") :]) if "ottla" in parts else parts[-1]
-    return f"{found['function']}  ({path})"
+        return frame, "", ""
+    number = found["line"] or "0"
+    return found["function"], f"{_short(found['path'])}:{number}", linecache.getline(found["path"], int(number)).strip()
+
+
+def _short(path: str) -> str:
+    parts = Path(path).parts
+    return "/".join(parts[parts.index("ottla") :]) if "ottla" in parts else parts[-1]
