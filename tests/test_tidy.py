@@ -53,7 +53,18 @@ TEXT_SUFFIXES = {
     ".rs",
     "",
 }
-BUILT = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis", "__pycache__", "build", "dist", "target"}
+BUILT = {
+    ".git",
+    ".venv",
+    ".peers",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    "__pycache__",
+    "build",
+    "dist",
+    "target",
+}
 # Written in two halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:ro" r"ot|ho" r"me|wo" r"rk|Use" r"rs)/\w")
