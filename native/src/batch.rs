@@ -22,6 +22,7 @@ pub const DELETE_HORIZON_FLAG: i16 = 0x40;
 
 pub const NO_TIMESTAMP: i64 = -1;
 pub const NO_PRODUCER_ID: i64 = -1;
+pub const NO_SEQUENCE: i32 = -1;
 pub const NO_LEADER_EPOCH: i32 = -1;
 
 const MIN_LENGTH: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;

@@ -7,13 +7,12 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use super::buffer::Bytes;
 use super::errors::to_python;
 use super::{LONG_COMPRESSED, LONG_PLAIN, call};
-use crate::batch::{Codec, HEADER_SIZE, NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, attributes_of};
+use crate::batch::{Codec, HEADER_SIZE, NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, attributes_of};
 use crate::encode::{Builder, NO_HEADERS, Origin, write_field};
 use crate::errors::Fault;
 use crate::{murmur, varint};
 
 const NO_PRODUCER_EPOCH: i16 = -1;
-const NO_SEQUENCE: i32 = -1;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<BatchBuilder>()?;

@@ -28,7 +28,6 @@ from ottla.kernel.batch import (
 from ottla.kernel.choice import IMPLEMENTATION
 from ottla.kernel.control import ControlType, EndTxnMarker, control_key, control_type
 from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
-from ottla.kernel.reference.build import build_end_txn_marker
 from ottla.kernel.values import (
     Aborted,
     Checked,
@@ -49,6 +48,7 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         RecordReader,
         batch_crc,
         build_batch,
+        build_end_txn_marker,
         check_produced,
         compress,
         crc_ok,
@@ -72,6 +72,7 @@ else:
         RecordReader,
         batch_crc,
         build_batch,
+        build_end_txn_marker,
         check_produced,
         compress,
         crc_ok,

@@ -63,6 +63,8 @@ def outcome(work: Callable[[], object]) -> object:
         return type(invalid), invalid.error, common(invalid.text), invalid.record_errors
     except Refused as refused:
         return type(refused), refused.error, common(refused.text)
+    except ValueError as mistake:
+        return type(mistake), str(mistake)
 
 
 def common(text: str) -> str:
@@ -216,6 +218,19 @@ def test_times_are_found_alike(batch: bytearray, target_ms: int, start_offset: i
 def test_control_records_are_read_alike(batch: bytearray) -> None:
     same("read_control", batch)
     same("read_end_txn_marker", b"before" + batch, 6)
+
+
+@given(
+    st.sampled_from(ControlType),
+    *(st.integers(-(2**bits), 2**bits - 1) for bits in (31, 63, 15, 31)),
+    st.sampled_from([-1, 0, T, 2**63 - 1]),
+)
+@EXAMPLES
+def test_markers_are_built_alike(
+    kind: ControlType, epoch: int, producer_id: int, producer_epoch: int, leader_epoch: int, timestamp: int
+) -> None:
+    given = {"timestamp": timestamp, "producer_id": producer_id, "producer_epoch": producer_epoch}
+    same("build_end_txn_marker", kind, epoch, leader_epoch=leader_epoch, base_offset=3, **given)
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0\0\x02", b"\0\x01\0\x01", b"\0\0\0\x63", b"\xff\xff\0\0", None])

@@ -3,7 +3,7 @@
 Its public names are those of `ottla.kernel._native`.
 """
 
-from ottla.kernel.reference.build import BatchBuilder, build_batch
+from ottla.kernel.reference.build import BatchBuilder, build_batch, build_end_txn_marker
 from ottla.kernel.reference.checksum import batch_crc, crc_ok
 from ottla.kernel.reference.columns import Columns, read_columns
 from ottla.kernel.reference.compact import filter_batch, put_keys
@@ -23,6 +23,7 @@ __all__ = [
     "RecordReader",
     "batch_crc",
     "build_batch",
+    "build_end_txn_marker",
     "check_produced",
     "compress",
     "crc_ok",
