@@ -144,7 +144,7 @@ class Producer:
         if self._closed:
             raise Misused("the producer is closed")
         delivered: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
-        draft = Draft(self._clock.wall_ms() if timestamp is None else timestamp, key, value, headers, delivered)
+        draft = Draft.of(self._clock.wall_ms() if timestamp is None else timestamp, key, value, headers, delivered)
         size = draft.size_max
         if size + HEADER_SIZE > self._record_bytes_max:
             # The bound is generous; only a record that may be too large is worth the exact answer.
@@ -204,7 +204,9 @@ class Producer:
             if draft.key is not None:
                 partition = partition_of_key(draft.key, len(known.partitions))
             else:
-                sticky = self._sticky.setdefault(topic, StickyPartition(self._batch_bytes, self._client.ports.random))
+                sticky = self._sticky.get(topic)
+                if sticky is None:
+                    sticky = self._sticky[topic] = StickyPartition(self._batch_bytes, self._client.ports.random)
                 partition = sticky.choose(known.led or range(len(known.partitions)), draft.size_max)
         elif not 0 <= partition < len(known.partitions):
             count = len(known.partitions)

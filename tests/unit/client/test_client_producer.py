@@ -324,7 +324,7 @@ def test_bound_of_a_records_size_holds(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     """The buffer is counted by it, and batches would grow past their limit otherwise."""
-    assert BatchBuilder().append(2**62, key, value, headers) <= Draft(2**62, key, value, headers, None).size_max
+    assert BatchBuilder().append(2**62, key, value, headers) <= Draft.of(2**62, key, value, headers, None).size_max
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("adrsxf")), max_size=60))
@@ -343,7 +343,7 @@ def test_every_record_leaves_once_and_in_order(steps: list[tuple[int, str]]) -> 
     for number, (partition, step) in enumerate(steps):
         now += 3
         if step == "a":
-            records.add(TopicPartition("t", partition), Draft(0, None, b"x" * 100, (), number), now)
+            records.add(TopicPartition("t", partition), Draft.of(0, None, b"x" * 100, (), number), now)
             added[partition].append(number)
         elif step == "f":
             records.flush(now)
@@ -373,7 +373,7 @@ def test_every_record_leaves_once_and_in_order(steps: list[tuple[int, str]]) -> 
 def test_batch_is_due_after_linger_or_when_full_or_when_flushed() -> None:
     def fresh() -> Accumulator:
         records = Accumulator(batch_bytes=300, linger_ms=5, delivery_timeout_ms=50)
-        records.add(T0, Draft(0, None, b"x" * 100, (), 0), 0)
+        records.add(T0, Draft.of(0, None, b"x" * 100, (), 0), 0)
         return records
 
     def due(records: Accumulator, now: int) -> bool:
@@ -383,7 +383,7 @@ def test_batch_is_due_after_linger_or_when_full_or_when_flushed() -> None:
     assert not due(fresh(), 4)
     assert due(fresh(), 5)
     full = fresh()
-    assert full.add(T0, Draft(0, None, b"x" * 200, (), 1), 0)
+    assert full.add(T0, Draft.of(0, None, b"x" * 200, (), 1), 0)
     assert due(full, 0)
     flushed = fresh()
     flushed.flush(0)
@@ -392,7 +392,7 @@ def test_batch_is_due_after_linger_or_when_full_or_when_flushed() -> None:
 
 def test_batches_without_a_leader_wait_and_name_their_topic() -> None:
     records = Accumulator(batch_bytes=300, linger_ms=0, delivery_timeout_ms=50)
-    records.add(T0, Draft(0, None, b"x", (), 0), 0)
+    records.add(T0, Draft.of(0, None, b"x", (), 0), 0)
     assert records.take(0, lambda _: None, 1_000) == ({}, ["t"])
     assert [batch.partition for batch in records.expired(50)] == [T0]
 
@@ -400,6 +400,6 @@ def test_batches_without_a_leader_wait_and_name_their_topic() -> None:
 def test_requests_are_bounded_in_size() -> None:
     records = Accumulator(batch_bytes=300, linger_ms=0, delivery_timeout_ms=50)
     for partition in range(4):
-        records.add(TopicPartition("t", partition), Draft(0, None, b"x" * 100, (), 0), 0)
+        records.add(TopicPartition("t", partition), Draft.of(0, None, b"x" * 100, (), 0), 0)
     groups = records.take(0, lambda _: 1, 450)[0][1]
     assert [len(group) for group in groups] == [2, 2]

@@ -31,15 +31,15 @@ class Draft(NamedTuple):
     value: bytes | None
     headers: Headers
     token: Any
+    size_max: int  # No encoding of the record takes more bytes.
 
-    @property
-    def size_max(self) -> int:
-        """No encoding of the record takes more bytes."""
-        size = _RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
-        if self.headers:
+    @classmethod
+    def of(cls, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, token: Any) -> "Draft":
+        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        if headers:
             # A character takes up to four bytes.
-            size += sum(_HEADER_OVERHEAD + 4 * len(name) + len(value or b"") for name, value in self.headers)
-        return size
+            size += sum(_HEADER_OVERHEAD + 4 * len(name) + len(of_header or b"") for name, of_header in headers)
+        return cls(timestamp, key, value, headers, token, size)
 
 
 class Stamp(NamedTuple):
