@@ -27,7 +27,7 @@ HASTY = {
     "log.retention.check.interval.ms": 300_000 // HASTE,
     "log.flush.offset.checkpoint.interval.ms": 60_000 // HASTE,
     "log.flush.start.offset.checkpoint.interval.ms": 60_000 // HASTE,
-    "replica.high.watermark.checkpoint.interval.ms": 5_000,
+    "replica.high.watermark.checkpoint.interval.ms": 5_000 // HASTE,
     "log.cleaner.backoff.ms": 15_000 // HASTE,
     "log.initial.task.delay.ms": 0,
 }

@@ -225,7 +225,7 @@ class Node:
             ("retention", config[LOG_RETENTION_CHECK_INTERVAL_MS], self.upkeep.retain),
             ("flush", config[LOG_FLUSH_SCHEDULER_INTERVAL_MS], self.upkeep.flush),
             ("producer expiry", config[PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS], self.upkeep.expire_producers),
-            ("checkpoint", checkpoint_ms, self._checkpoint),
+            ("checkpoint", checkpoint_ms, self.upkeep.checkpoint),
         ]
         if config[LOG_CLEANER_ENABLE]:
             upkeep.append(("cleaning", config[LOG_CLEANER_BACKOFF_MS], self.upkeep.clean))
@@ -234,9 +234,6 @@ class Node:
         abort_ms = config[TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS]
         self.spawn(every(abort_ms, "producer ids for transactions", self.transactions.stock_producer_ids))
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))
-
-    async def _checkpoint(self) -> None:
-        self.store.checkpoint()
 
     async def _close_silent(self) -> None:
         self.connections.close_silent(self.clock.monotonic_ms())

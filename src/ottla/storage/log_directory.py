@@ -5,11 +5,15 @@ Rule 2: `.kafka_cleanshutdown` is removed before anything else is done and writt
         finding it means that no log needs recovery.
 Rule 3: the first I/O error takes the directory offline for good. Nothing is tried again: after a failed sync the
         kernel may have dropped what it could not write, and an append that follows would leave a hole (KAFKA-10778).
+Rule 4: a checkpoint may be written in a thread. It never takes the place of one that was begun after it: that one may
+        say that less is synced.
 """
 
 import errno
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 
 from ottla.core.log import files
 from ottla.core.log.checkpoints import (
@@ -44,6 +48,11 @@ class LogDirectory:
         self.was_clean = False
         self.failure: OSError | None = None
         self._on_offline = on_offline
+        self._writing = threading.Lock()
+        self._numbers = count(1)
+        self._changed: dict[str, int] = {}
+        """Per checkpoint the number under which its contents were last changed, and under which they were written."""
+        self._written: dict[str, int] = {}
         disk.make_directory(path)
         try:
             self._lock = disk.lock(f"{path}/{files.LOCK}")
@@ -157,14 +166,34 @@ class LogDirectory:
     ) -> None:
         """Keep the offsets of the logs that are open; what is known of others stays."""
         with self.guard("checkpoint"):
-            for name, known, news in (
-                (files.RECOVERY_POINTS, self.recovery_points, recovery_points),
-                (files.HIGH_WATERMARKS, self.high_watermarks, high_watermarks),
-                (files.LOG_STARTS, self.log_starts, log_starts),
-            ):
-                if any(known.get(partition) != offset for partition, offset in news.items()):
-                    known.update(news)
-                    self.write_offsets(name, known)
+            self.begin_checkpoint(recovery_points, high_watermarks, log_starts)()
+
+    def begin_checkpoint(
+        self,
+        recovery_points: Mapping[Partition, int],
+        high_watermarks: Mapping[Partition, int],
+        log_starts: Mapping[Partition, int],
+    ) -> Callable[[], None]:
+        """Take note of offsets; calling the result, in any thread, writes down what has changed."""
+        number = next(self._numbers)
+        pending = []
+        for name, known, news in (
+            (files.RECOVERY_POINTS, self.recovery_points, recovery_points),
+            (files.HIGH_WATERMARKS, self.high_watermarks, high_watermarks),
+            (files.LOG_STARTS, self.log_starts, log_starts),
+        ):
+            if any(known.get(partition) != offset for partition, offset in news.items()):
+                known.update(news)
+                self._changed[name] = number
+            # Also what an earlier call took note of, whose result may not have been called yet.
+            if self._changed.get(name, 0) > self._written.get(name, 0):
+                pending.append((name, known.copy()))
+
+        def write() -> None:
+            for name, offsets in pending:
+                self._write_as(number, name, offsets)
+
+        return write
 
     def keep_log_start(self, partition: Partition, offset: int) -> None:
         if self.log_starts.get(partition) != offset:
@@ -197,7 +226,13 @@ class LogDirectory:
                 self.write_offsets(name, offsets)
 
     def write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
-        write_whole(self.disk, f"{self.path}/{name}", encode_offsets(offsets))
+        self._write_as(next(self._numbers), name, offsets)
+
+    def _write_as(self, number: int, name: str, offsets: Mapping[Partition, int]) -> None:
+        with self._writing:
+            if number > self._written.get(name, 0):
+                write_whole(self.disk, f"{self.path}/{name}", encode_offsets(offsets))
+                self._written[name] = number
 
     def _read_offsets(self, name: str) -> dict[Partition, int]:
         """A checkpoint that cannot be read counts as empty: more is recovered, nothing is lost."""

@@ -139,15 +139,20 @@ class LogStore:
     def checkpoint(self) -> None:
         """Write down, per directory, how far each log is synced, committed and trimmed."""
         for directory in self.directories:
-            logs = [log for log in self.logs.values() if log.directory is directory]
             try:
-                directory.checkpoint(
-                    recovery_points={log.key: log.log.recovery_point for log in logs},
-                    high_watermarks={log.key: log.log.high_watermark for log in logs},
-                    log_starts={log.key: log.log.log_start_offset for log in logs},
-                )
+                with directory.guard("checkpoint"):
+                    self.begin_checkpoint(directory)()
             except Refused as refusal:
                 warn("checkpoint.failed", path=directory.path, reason=refusal.text)
+
+    def begin_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
+        """Take note of the offsets of the logs in a directory; calling the result, in any thread, writes them down."""
+        logs = [log for log in self.logs.values() if log.directory is directory]
+        return directory.begin_checkpoint(
+            recovery_points={log.key: log.log.recovery_point for log in logs},
+            high_watermarks={log.key: log.log.high_watermark for log in logs},
+            log_starts={log.key: log.log.log_start_offset for log in logs},
+        )
 
     @property
     def unusable(self) -> list[str]:

@@ -1,13 +1,14 @@
 """What has to be done to the logs of a node from time to time; the node decides when.
 
-Rule 1: nothing here stops the event loop for long: syncing and cleaning run in a thread, and retention, whose every
-        removal waits for the disk a few times, lets others have their turn after each log.
+Rule 1: nothing here stops the event loop for long: syncing, checkpoints and cleaning run in a thread; who looks at
+        thousands of logs lets others have their turn now and then, and retention, whose every removal waits for the
+        disk a few times, does so after each log that loses something.
 Rule 2: a log that refuses to be cleaned is left alone until the next start, and said so once.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from weakref import WeakSet
 
@@ -24,6 +25,8 @@ from ottla.storage.partition_log import PartitionLog
 from ottla.storage.store import LogStore
 from ottla.wire.errors import Refused
 
+_LOOKED_AT_ONCE = 256
+
 
 class Upkeep:
     def __init__(self, store: LogStore) -> None:
@@ -35,9 +38,7 @@ class Upkeep:
         """Retention by log start, size and time in every log, then by the size of whole topics; segments removed."""
         now_ms = self._store.clock.wall_ms()
         removed = 0
-        for log in list(self._store.logs.values()):
-            if self._store.logs.get(log.key) is not log:
-                continue  # Deleted meanwhile.
+        async for log in self._all_logs():
             going = 0
             with _only_this_one("retention.failed", log.name):
                 going = log.retain(now_ms)
@@ -59,13 +60,13 @@ class Upkeep:
 
     async def expire_producers(self) -> None:
         now_ms = self._store.clock.wall_ms()
-        for log in self._store.logs.values():
+        async for log in self._all_logs():
             log.expire_producers(now_ms)
 
     async def flush(self) -> None:
         """Sync the logs that have waited for `flush.ms`."""
         now_ms = self._store.clock.monotonic_ms()
-        for log in list(self._store.logs.values()):
+        async for log in self._all_logs():
             if log.log.recovery_point >= log.log.end_offset:
                 self._unflushed_since.pop(log.key, None)
                 continue
@@ -75,17 +76,25 @@ class Upkeep:
                 with _only_this_one("flush.failed", log.name):
                     await flush_in_thread(log)
 
+    async def checkpoint(self) -> None:
+        """Write down, per directory, how far each log is synced, committed and trimmed."""
+        for directory in self._store.directories:
+            with _only_this_one("checkpoint.failed", directory.path), directory.guard("checkpoint"):
+                await self._store.disk.in_thread(self._store.begin_checkpoint(directory))
+
     async def clean(self) -> Cleaned | None:
         """Clean the dirtiest log, if one is dirty enough."""
         now_ms = self._store.clock.wall_ms()
-        chosen = dirtiest(
-            candidate
-            for log in list(self._store.logs.values())
-            if log not in self._uncleanable and (candidate := self._candidate(log, now_ms)) is not None
-        )
+        candidates: dict[Log, tuple[PartitionLog, Cleanable]] = {}
+        async for log in self._all_logs():
+            if log not in self._uncleanable and (candidate := self._candidate(log, now_ms)) is not None:
+                candidates[log.log] = log, candidate
+        chosen = dirtiest(candidate for _, candidate in candidates.values())
         if chosen is None:
             return None
-        log = next(log for log in self._store.logs.values() if log.log is chosen.log)
+        log = candidates[chosen.log][0]
+        if self._store.logs.get(log.key) is not log:
+            return None  # Deleted meanwhile.
         try:
             return await clean(log, chosen, now_ms)
         except CleaningVoid:
@@ -93,6 +102,14 @@ class Upkeep:
         except Refused as refusal:
             self._note_refusal(log, refusal)
             return None
+
+    async def _all_logs(self) -> AsyncIterator[PartitionLog]:
+        """Each that is still there when its turn comes."""
+        for number, log in enumerate(list(self._store.logs.values()), start=1):
+            if self._store.logs.get(log.key) is log:
+                yield log
+            if number % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _candidate(self, log: PartitionLog, now_ms: int) -> Cleanable | None:
         try:

@@ -8,7 +8,7 @@ import pytest
 from storage_samples import KEY, Place, QuickDisk, in_memory, on_disk
 
 from ottla.core.log import files
-from ottla.core.log.checkpoints import MetaProperties
+from ottla.core.log.checkpoints import MetaProperties, decode_offsets
 from ottla.io.disk import LocalDisk
 from ottla.observe.trace import names, recording
 from ottla.sim.clock import SimClock
@@ -84,6 +84,26 @@ def test_checkpoints_keep_what_is_known_of_logs_that_are_not_open(tmp_path: Path
     directory.close(clean=False)
     left = LogDirectory(QuickDisk(), str(tmp_path)).left(KEY)
     assert (left.recovery_point, left.high_watermark, left.log_start_offset) == (5, 4, 3)
+
+
+def test_checkpoint_written_late_does_not_undo_a_later_one(tmp_path: Path) -> None:
+    """It was begun before a truncation, which made durable that less is synced: what is written next there is not."""
+    place = on_disk(tmp_path)
+    directory = place.directory
+    late = directory.begin_checkpoint({KEY: 9}, {KEY: 9}, {KEY: 0})
+    directory.lower_checkpoints(KEY, 3)
+    late()
+    written = decode_offsets((tmp_path / files.RECOVERY_POINTS).read_bytes())
+    assert written == {KEY: 3}
+    assert decode_offsets((tmp_path / files.LOG_STARTS).read_bytes()) == {KEY: 0}
+
+
+def test_checkpoint_that_was_begun_and_never_written_is_written_by_the_next(tmp_path: Path) -> None:
+    """A node that stops does not wait for its upkeep."""
+    directory = on_disk(tmp_path).directory
+    directory.begin_checkpoint({KEY: 9}, {KEY: 9}, {KEY: 0})
+    directory.checkpoint(recovery_points={KEY: 9}, high_watermarks={KEY: 9}, log_starts={KEY: 0})
+    assert decode_offsets((tmp_path / files.RECOVERY_POINTS).read_bytes()) == {KEY: 9}
 
 
 # Failing.
