@@ -9,11 +9,12 @@ Rule 4: who waits (tokens) and when a member is given up (deadlines) is not dura
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from struct import Struct as Layout
 from types import ModuleType
 from typing import Any, Final, Generic, NamedTuple, NewType, Protocol, TypeVar
 
-from ottla.wire.codec import Malformed, UnsupportedVersion, decode, encode
+from ottla.wire.codec import Malformed, UnsupportedVersion, decode, encode_parts
 from ottla.wire.schema import Struct, message_of
 
 R = TypeVar("R")
@@ -27,6 +28,7 @@ PARKED: Final[Any] = object()
 NO_PRODUCER: Final = -1
 _INT16: Final = Layout(">h")
 _KEY_VERSION: Final = 0
+_KEYS_REMEMBERED: Final = 10_000  # A group asks every few seconds, and its name never changes place.
 
 
 class CoordinatorRecord(NamedTuple):
@@ -117,12 +119,18 @@ class RecordTypes:
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log."""
     key, value, version = record
-    record_type = message_of(type(key)).record_type
-    assert record_type is not None, f"{type(key).__name__} is no key of a record"
-    head = _INT16.pack(record_type) + encode(key, _KEY_VERSION)
-    return head, None if value is None else _INT16.pack(version) + encode(value, version)
+    head = b"".join((_type_of(key.__class__), *encode_parts(key, _KEY_VERSION)))
+    return head, None if value is None else b"".join((_INT16.pack(version), *encode_parts(value, version)))
 
 
+@cache
+def _type_of(key: type) -> bytes:
+    record_type = message_of(key).record_type
+    assert record_type is not None, f"{key.__name__} is no key of a record"
+    return _INT16.pack(record_type)
+
+
+@lru_cache(maxsize=_KEYS_REMEMBERED)
 def partition_of(key: str, partitions: int) -> int:
     """Where in the internal topic a group or transactional id belongs: Java's `hashCode`, made positive."""
     hashed = 0
