@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 from nodes.ottla_node import OttlaNode, running_node
-from nodes.topics import KEEPING, Server, Topics
+from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
 
 
 @pytest.fixture(scope="session")
 def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
-    with running_node(tmp_path_factory.mktemp("ottla"), KEEPING) as node:
+    with running_node(tmp_path_factory.mktemp("ottla"), KEEPING | QUICK_GROUPS) as node:
         yield node
 
 

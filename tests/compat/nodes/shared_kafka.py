@@ -14,9 +14,9 @@ from pathlib import Path
 from peers.broker import KafkaBroker
 from peers.jars import exclusive
 
-from nodes.topics import KEEPING
+from nodes.topics import KEEPING, QUICK_GROUPS
 
-SETTINGS = {"auto.create.topics.enable": "true"} | KEEPING
+SETTINGS = {"auto.create.topics.enable": "true"} | KEEPING | QUICK_GROUPS
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from peers.client import Client
 KEEPING = {"log.retention.ms": "-1"}
 """Tests write records with fixed timestamps, of years ago: retention would take them away at its first chance."""
 
+QUICK_GROUPS = {"group.consumer.min.heartbeat.interval.ms": "100"}
+"""Lets a test have its own group hurry; without it every change of members takes some five seconds."""
+
 
 class Server(Protocol):
     """What a client needs to know of either."""
