@@ -327,6 +327,7 @@ def test_a_topic_that_was_deleted_does_not_keep_a_transaction_open() -> None:
         await client.write("a", "b")
         await broker.delete_topic()
         assert await client.end(commit=True) is Error.NONE
+        await passed(10)  # The answer comes when the end is decided.
         assert await _state(broker) == "CompleteCommit"
 
     simulated(scenario)
