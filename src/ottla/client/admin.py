@@ -14,7 +14,7 @@ from ottla.client.configs import Change, Entry, Resource, alter_configs, describ
 from ottla.client.connection import Connection
 from ottla.client.core.addresses import Address
 from ottla.client.core.cluster import Broker, Topic
-from ottla.client.core.errors import ClientError, Declined, error_of
+from ottla.client.core.errors import ClientError, Declined, error_of, refusal_of
 from ottla.client.core.names import TopicPartition
 from ottla.client.leaders import ask_leaders
 from ottla.client.offsets import OffsetAt, list_offsets
@@ -136,7 +136,7 @@ class Admin:
         for result in answer.responses:
             name = result.name or ""
             self._client.metadata.stale(name)
-            outcomes[name] = _unless_done(result.error_code, connection, f"topic {name}", result.error_message)
+            outcomes[name] = refusal_of(result.error_code, connection.address, f"topic {name}", result.error_message)
         return outcomes
 
     async def create_partitions(
@@ -154,7 +154,7 @@ class Admin:
         for result in answer.results:
             self._client.metadata.stale(result.name)
             subject = f"topic {result.name}"
-            outcomes[result.name] = _unless_done(result.error_code, connection, subject, result.error_message)
+            outcomes[result.name] = refusal_of(result.error_code, connection.address, subject, result.error_message)
         return outcomes
 
     async def list_topics(self) -> dict[str, Topic]:
@@ -214,7 +214,7 @@ class Admin:
             for result in answer.topics:
                 for one in result.partitions:
                     partition = TopicPartition(result.name, one.partition_index)
-                    failure = _unless_done(one.error_code, connection, f"partition {partition}", None)
+                    failure = refusal_of(one.error_code, connection.address, f"partition {partition}")
                     outcomes[partition] = one.low_watermark if failure is None else failure
             return outcomes
 
@@ -276,11 +276,6 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
         ],
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
     )
-
-
-def _unless_done(code: int, connection: Connection, subject: str, text: str | None) -> Declined | None:
-    error = error_of(code)
-    return None if error is Error.NONE else _declined(error, connection, subject, text)
 
 
 def _declined(error: Error, connection: Connection, subject: str, text: str | None) -> Declined:

@@ -35,6 +35,16 @@ ADVICE = {
     Error.TOPIC_AUTHORIZATION_FAILED: "Ask for an ACL that allows this on the topic.",
     Error.CLUSTER_AUTHORIZATION_FAILED: "Ask for an ACL that allows this on the cluster.",
     Error.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers.",
+    Error.GROUP_ID_NOT_FOUND: "Check the name; groups without members and offsets do not last.",
+    Error.NON_EMPTY_GROUP: "Stop the group's members first; a dead one leaves when its session times out.",
+    Error.UNKNOWN_MEMBER_ID: "The group has members that commit by themselves: stop them first.",
+    Error.GROUP_SUBSCRIBED_TO_TOPIC: "Stop the members that consume the topic first.",
+    Error.GROUP_AUTHORIZATION_FAILED: "Ask for an ACL that allows this on the group.",
+    Error.COORDINATOR_NOT_AVAILABLE: "Wait a moment; if it lasts, look whether the coordinators' topics have leaders.",
+    Error.COORDINATOR_LOAD_IN_PROGRESS: "Wait until the coordinator has read its log.",
+    Error.TRANSACTIONAL_ID_NOT_FOUND: "Check the id; ids that are not used expire.",
+    Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Ask for an ACL that allows this on the transactional id.",
+    Error.CONCURRENT_TRANSACTIONS: "Wait until the step under way is done.",
     Error.OFFSET_OUT_OF_RANGE: "Start from the beginning, the end, or an offset that is still there.",
     Error.UNSUPPORTED_COMPRESSION_TYPE: "Choose another codec.",
     Error.UNKNOWN_SERVER_ERROR: "The broker's log has the reason.",
@@ -136,6 +146,12 @@ class Declined(ClientError):
         where = [*([subject] if subject else []), *([f"broker {broker}"] if broker else [])]
         said = (text or error.text).rstrip(". ")
         super().__init__(f"{', '.join(where)}: {said} ({error.name})", ADVICE.get(error, ""))
+
+
+def refusal_of(code: int, broker: Address, subject: str, text: str | None = None) -> Declined | None:
+    """The error of a code that arrived about a subject; None where all went well."""
+    error = error_of(code)
+    return None if error is Error.NONE else Declined(error, broker=broker, subject=subject, text=text)
 
 
 class NoLeader(ClientError):

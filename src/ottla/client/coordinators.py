@@ -1,0 +1,119 @@
+"""Questions that only one broker answers: the coordinator of a group or of a transactional id; or that each answers.
+
+Rule 1: every key has an outcome of its own, an answer or a `ClientError`.
+Rule 2: a coordinator that has moved or is not ready is looked up and asked again until the client's `api_timeout_ms`.
+Rule 3: a change is not asked for again when nobody knows whether it was done.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from ottla.client.client import Client
+from ottla.client.connection import Connection
+from ottla.client.core.addresses import Address
+from ottla.client.core.cluster import Broker
+from ottla.client.core.errors import ClientError, refusal_of
+from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+A = TypeVar("A")
+Ask = Callable[[int, list[str]], Awaitable[dict[str, A | ClientError]]]
+FINDS_MANY: Final = 4  # First version of FindCoordinator that takes several keys.
+
+
+class CoordinatorType(IntEnum):
+    """What is coordinated; the number is FindCoordinator's."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def subject(self, key: str) -> str:
+        """What errors call it."""
+        return f"{'group' if self is CoordinatorType.GROUP else 'transactional id'} {key}"
+
+
+async def ask_coordinators(
+    client: Client, kind: CoordinatorType, keys: Iterable[str], ask: Ask[A], *, changes: bool = False
+) -> dict[str, A | ClientError]:
+    """Ask each coordinator for all of its keys. `ask` gets a node and keys, and returns an outcome for each."""
+    wanted = list(dict.fromkeys(keys))
+    settled: dict[str, A | ClientError] = {}
+    failing: dict[str, ClientError] = {}  # Those that asking again may mend.
+
+    async def attempt() -> None:
+        failing.clear()
+        left = [key for key in wanted if key not in settled]
+        by_node: dict[int, list[str]] = {}
+        for key, node in (await find_coordinators(client, kind, left)).items():
+            if isinstance(node, int):
+                by_node.setdefault(node, []).append(key)
+            else:
+                (failing if node.retriable else settled)[key] = node
+        for outcomes in await asyncio.gather(*(_asked(ask, node, each) for node, each in by_node.items())):
+            for key, outcome in outcomes.items():
+                if isinstance(outcome, ClientError) and outcome.retriable and not (changes and outcome.unknown_outcome):
+                    failing[key] = outcome
+                else:
+                    settled[key] = outcome
+        if failing:
+            raise next(iter(failing.values()))
+
+    try:
+        await client.persist(attempt)
+    except ClientError as error:
+        for key in wanted:
+            settled.setdefault(key, failing.get(key, error))
+    return {key: settled[key] for key in wanted}
+
+
+async def find_coordinators(client: Client, kind: CoordinatorType, keys: list[str]) -> dict[str, int | ClientError]:
+    """The node that coordinates each key, asked for once."""
+    connection = await client.brokers.any()
+    batches = [keys] if connection.version_for(FindCoordinatorRequest) >= FINDS_MANY else [[key] for key in keys]
+    found: dict[str, int | ClientError] = {}
+    for batch in batches:
+        found |= await _find(client, connection, kind, batch)
+    return found
+
+
+async def _find(
+    client: Client, connection: Connection, kind: CoordinatorType, keys: list[str]
+) -> dict[str, int | ClientError]:
+    many = connection.version_for(FindCoordinatorRequest) >= FINDS_MANY
+    request = FindCoordinatorRequest(key="" if many else keys[0], key_type=kind, coordinator_keys=keys if many else [])
+    answer = await connection.call(request, timeout_ms=client.request_timeout_ms)
+    assert isinstance(answer, FindCoordinatorResponse)
+    told = answer.coordinators
+    if not many:
+        told = [Coordinator(keys[0], answer.node_id, answer.host, answer.port, answer.error_code, answer.error_message)]
+    found: dict[str, int | ClientError] = {}
+    for one in told:
+        refusal = refusal_of(one.error_code, connection.address, kind.subject(one.key), one.error_message)
+        if refusal is not None:
+            found[one.key] = refusal
+            continue
+        found[one.key] = one.node_id
+        client.cluster.brokers.setdefault(one.node_id, Broker(one.node_id, Address(one.host, one.port), None))
+    return found
+
+
+async def ask_every_broker(client: Client, ask: Callable[[int], Awaitable[A]]) -> dict[int, A | ClientError]:
+    """Ask all brokers of the cluster, since each knows a part."""
+    await client.persist(client.metadata.all_topics)  # Names the brokers.
+
+    async def one(node: int) -> A | ClientError:
+        try:
+            return await client.persist(lambda: ask(node))
+        except ClientError as error:
+            return error
+
+    nodes = sorted(client.cluster.brokers)
+    return dict(zip(nodes, await asyncio.gather(*map(one, nodes)), strict=True))
+
+
+async def _asked(ask: Ask[A], node: int, keys: list[str]) -> dict[str, A | ClientError]:
+    try:
+        return await ask(node, keys)
+    except ClientError as error:
+        return dict.fromkeys(keys, error)

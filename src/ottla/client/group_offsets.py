@@ -1,0 +1,146 @@
+"""How far groups have come: reading, setting and deleting committed offsets from outside the group.
+
+Rule 1: only a group without members may have its offsets set: a member would commit over them. The coordinator refuses.
+Rule 2: topics go by name, so the versions that carry ids are not used: offsets of a topic that is gone are found too.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.client.client import Client
+from ottla.client.coordinators import Ask, CoordinatorType, ask_coordinators
+from ottla.client.core.addresses import Address
+from ottla.client.core.errors import ClientError, refusal_of
+from ottla.client.core.names import TopicPartition
+from ottla.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.wire.api.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+GROUP: Final = CoordinatorType.GROUP
+NO_MEMBER: Final = ""
+NO_GENERATION: Final = -1
+NO_OFFSET: Final = -1
+_WITH_NAMES: Final = 9  # Last version of OffsetCommit and of OffsetFetch that names topics.
+_MANY_GROUPS: Final = 8  # First version of OffsetFetch whose groups are structures.
+
+Offsets = dict[TopicPartition, "Committed"]
+Outcomes = dict[TopicPartition, ClientError | None]
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int  # -1: not told.
+    metadata: str
+
+
+async def committed_offsets(client: Client, group_ids: Iterable[str]) -> dict[str, Offsets | ClientError]:
+    """All committed offsets of groups; a group that does not exist has none."""
+
+    async def ask(node: int, ids: list[str]) -> dict[str, Offsets | ClientError]:
+        return {group_id: await _fetch(client, node, group_id) for group_id in ids}
+
+    return await ask_coordinators(client, GROUP, group_ids, ask)
+
+
+async def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> Outcomes:
+    """Set offsets of a group that has no members; a group that does not exist comes into being."""
+
+    async def ask(node: int, _: list[str]) -> dict[str, Outcomes | ClientError]:
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for partition, offset in sorted(offsets.items()):
+            topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[]))
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition.partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=NO_GENERATION,
+            member_id=NO_MEMBER,
+            topics=list(topics.values()),
+        )
+        connection, answer = await client.call_node(node, request, at_most=_WITH_NAMES)
+        assert isinstance(answer, OffsetCommitResponse)
+        codes = {
+            TopicPartition(topic.name, one.partition_index): one.error_code
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {group_id: _by_partition(codes, connection.address, group_id)}
+
+    return await _changed(client, group_id, offsets, ask)
+
+
+async def delete_offsets(client: Client, group_id: str, partitions: Iterable[TopicPartition]) -> Outcomes:
+    """Forget committed offsets of topics that no member of the group consumes."""
+    wanted = sorted(set(partitions))
+
+    async def ask(node: int, _: list[str]) -> dict[str, Outcomes | ClientError]:
+        topics: dict[str, OffsetDeleteRequestTopic] = {}
+        for partition in wanted:
+            topic = topics.setdefault(partition.topic, OffsetDeleteRequestTopic(name=partition.topic, partitions=[]))
+            topic.partitions.append(OffsetDeleteRequestPartition(partition_index=partition.partition))
+        request = OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
+        connection, answer = await client.call_node(node, request)
+        assert isinstance(answer, OffsetDeleteResponse)
+        refusal = refusal_of(answer.error_code, connection.address, GROUP.subject(group_id))
+        if refusal is not None:
+            return {group_id: refusal}
+        codes = {
+            TopicPartition(topic.name, one.partition_index): one.error_code
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {group_id: _by_partition(codes, connection.address, group_id)}
+
+    return await _changed(client, group_id, wanted, ask)
+
+
+async def _fetch(client: Client, node: int, group_id: str) -> Offsets | ClientError:
+    connection = await client.brokers.node(node)
+    if connection.version_for(OffsetFetchRequest, _WITH_NAMES) >= _MANY_GROUPS:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+    else:
+        request = OffsetFetchRequest(group_id=group_id, topics=None)
+    answer = await connection.call(request, timeout_ms=client.request_timeout_ms, at_most=_WITH_NAMES)
+    assert isinstance(answer, OffsetFetchResponse)
+    code, topics = (answer.groups[0].error_code, answer.groups[0].topics) if answer.groups else (answer.error_code, [])
+    refusal = refusal_of(code, connection.address, GROUP.subject(group_id))
+    if refusal is not None:
+        return refusal
+    found: Offsets = {}
+    for topic in [*topics, *answer.topics]:
+        for one in topic.partitions:
+            partition = TopicPartition(topic.name, one.partition_index)
+            refusal = refusal_of(one.error_code, connection.address, f"{GROUP.subject(group_id)}, {partition}")
+            if refusal is not None:
+                return refusal
+            if one.committed_offset != NO_OFFSET:
+                found[partition] = Committed(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+    return dict(sorted(found.items()))
+
+
+def _by_partition(codes: Mapping[TopicPartition, int], broker: Address, group_id: str) -> Outcomes | ClientError:
+    """An outcome for each partition; one that asking the right broker later would mend is an outcome of them all."""
+    outcomes = {
+        partition: refusal_of(code, broker, f"{GROUP.subject(group_id)}, partition {partition}")
+        for partition, code in codes.items()
+    }
+    again = next((one for one in outcomes.values() if one is not None and one.retriable), None)
+    return again if again is not None and all(outcomes.values()) else {**outcomes}
+
+
+async def _changed(client: Client, group_id: str, partitions: Iterable[TopicPartition], ask: Ask[Outcomes]) -> Outcomes:
+    outcome = (await ask_coordinators(client, GROUP, [group_id], ask, changes=True))[group_id]
+    return dict.fromkeys(partitions, outcome) if isinstance(outcome, ClientError) else outcome

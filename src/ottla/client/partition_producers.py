@@ -1,0 +1,86 @@
+"""Producers as the leader of a partition remembers them, and ending a transaction there that nobody else ends."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ottla.client.client import Client
+from ottla.client.core.errors import ClientError, refusal_of
+from ottla.client.core.names import TopicPartition
+from ottla.client.leaders import ask_leaders
+from ottla.wire.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
+from ottla.wire.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+NONE_YET: Final = -1
+
+
+class ProducerState(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int  # -1 before the producer's first marker.
+    txn_start_offset: int | None  # None while it has no transaction open here.
+
+
+async def describe_producers(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, list[ProducerState]]:
+    """The producers that each partition's leader remembers."""
+
+    async def ask(
+        node: int, asked: dict[TopicPartition, None]
+    ) -> dict[TopicPartition, list[ProducerState] | ClientError]:
+        topics: dict[str, TopicRequest] = {}
+        for partition in asked:
+            topic = topics.setdefault(partition.topic, TopicRequest(name=partition.topic, partition_indexes=[]))
+            topic.partition_indexes.append(partition.partition)
+        connection, answer = await client.call_node(node, DescribeProducersRequest(topics=list(topics.values())))
+        assert isinstance(answer, DescribeProducersResponse)
+        outcomes: dict[TopicPartition, list[ProducerState] | ClientError] = {}
+        for result in answer.topics:
+            for one in result.partitions:
+                partition = TopicPartition(result.name, one.partition_index)
+                refusal = refusal_of(one.error_code, connection.address, f"partition {partition}", one.error_message)
+                outcomes[partition] = refusal or [
+                    ProducerState(
+                        state.producer_id,
+                        state.producer_epoch,
+                        state.last_sequence,
+                        state.last_timestamp,
+                        state.coordinator_epoch,
+                        None if state.current_txn_start_offset == NONE_YET else state.current_txn_start_offset,
+                    )
+                    for state in one.active_producers
+                ]
+        return outcomes
+
+    return await ask_leaders(client, dict.fromkeys(partitions), ask)
+
+
+async def write_abort_marker(client: Client, partition: TopicPartition, producer: ProducerState) -> None:
+    """End a transaction in one partition by a marker that no coordinator decided on.
+
+    Asked once: a second marker could meet the producer's next transaction.
+    """
+    led = await client.persist(lambda: client.metadata.leader(partition, timeout_ms=0))
+    marker = WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+        # Before a producer's first marker the leader knows no epoch of its coordinator; 0 is not above any.
+        coordinator_epoch=max(producer.coordinator_epoch, 0),
+    )
+    connection, answer = await client.call_node(led.leader, WriteTxnMarkersRequest(markers=[marker]))
+    assert isinstance(answer, WriteTxnMarkersResponse)
+    for result in answer.markers:
+        for topic in result.topics:
+            for one in topic.partitions:
+                refusal = refusal_of(one.error_code, connection.address, f"partition {partition}")
+                if refusal is not None:
+                    raise refusal
