@@ -11,6 +11,9 @@ pub const COLUMNS_BYTES_MAX: usize = 512 * 1024 * 1024;
 pub const BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
 pub const BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// Attributes, and six lengths, deltas and counts of a byte each.
+const RECORD_SIZE_MIN: usize = 7;
+
 /// What was fetched of one partition.
 pub struct Part<'a> {
     pub partition: i32,
@@ -78,12 +81,31 @@ impl Binary {
         self.null_count += 1;
     }
 
+    /// Forget all but the first `count` strings, `null_count` of which are null.
+    fn back_to(&mut self, count: usize, null_count: usize) {
+        self.ends.truncate(count + 1);
+        self.bytes.truncate(self.ends[count] as usize);
+        self.validity.truncate(count.div_ceil(8));
+        if let Some(bits) = self.validity.get_mut(count / 8) {
+            *bits |= 0xff << (count % 8);
+        }
+        self.null_count = null_count;
+    }
+
     /// Give the bits their final number.
     fn finish(&mut self) {
         if self.null_count > 0 {
             self.validity.resize(self.count().div_ceil(8), 0xff);
         }
     }
+}
+
+/// How much there was before a batch was added.
+struct Mark {
+    rows: usize,
+    headers: usize,
+    /// Of keys, values and values of headers.
+    null_counts: [usize; 3],
 }
 
 /// The records of `parts`; each part's walk says how far it came.
@@ -113,29 +135,53 @@ impl Columns {
 
     /// Add the records of a batch from `position` on; whether there were any. Nothing is added unless all are sound.
     fn add(&mut self, partition: i32, header: &Header, records: &[u8], position: i64) -> Result<bool> {
-        let before = self.count();
-        let spans = Spans::new(records, header)?;
-        let (count, key_bytes, value_bytes) = measure(spans.clone())?;
-        self.reserve(count, key_bytes, value_bytes);
-        let mut spans = spans;
-        while let Some(span) = spans.next()? {
-            if span.offset >= position {
-                self.push(&span);
+        let before = self.mark();
+        let mut spans = Spans::new(records, header)?;
+        self.reserve(header.count, records.len());
+        loop {
+            match spans.next() {
+                Ok(Some(span)) if span.offset >= position => self.push(&span),
+                Ok(Some(_)) => (),
+                Ok(None) => break,
+                Err(fault) => {
+                    self.back_to(&before);
+                    return Err(fault);
+                }
             }
         }
         self.partition.resize(self.count(), partition);
         self.timestamp_type.resize(self.count(), i8::from(header.is_log_append_time()));
-        Ok(self.count() > before)
+        Ok(self.count() > before.rows)
     }
 
-    fn reserve(&mut self, count: usize, key_bytes: usize, value_bytes: usize) {
-        self.offset.reserve(count);
-        self.timestamp.reserve(count);
-        self.header_ends.reserve(count);
-        self.key.ends.reserve(count);
-        self.key.bytes.reserve(key_bytes);
-        self.value.ends.reserve(count);
-        self.value.bytes.reserve(value_bytes);
+    /// Room for as many records as the header claims, if the bytes can hold them; most of these are values.
+    fn reserve(&mut self, claimed: i32, bytes: usize) {
+        let rows = (claimed.max(0) as usize).min(bytes / RECORD_SIZE_MIN);
+        self.offset.reserve(rows);
+        self.timestamp.reserve(rows);
+        self.header_ends.reserve(rows);
+        self.key.ends.reserve(rows);
+        self.value.ends.reserve(rows);
+        self.value.bytes.reserve(bytes);
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            rows: self.count(),
+            headers: self.header_key.count(),
+            null_counts: [self.key.null_count, self.value.null_count, self.header_value.null_count],
+        }
+    }
+
+    /// Forget what was added since `mark`.
+    fn back_to(&mut self, mark: &Mark) {
+        self.offset.truncate(mark.rows);
+        self.timestamp.truncate(mark.rows);
+        self.header_ends.truncate(mark.rows + 1);
+        self.key.back_to(mark.rows, mark.null_counts[0]);
+        self.value.back_to(mark.rows, mark.null_counts[1]);
+        self.header_key.back_to(mark.headers, 0);
+        self.header_value.back_to(mark.headers, mark.null_counts[2]);
     }
 
     #[inline(always)]
@@ -159,13 +205,24 @@ impl Columns {
     }
 }
 
-/// How many records there are, and the bytes of their keys and values; refuses what `Spans` refuses.
-fn measure(mut spans: Spans<'_>) -> Result<(usize, usize, usize)> {
-    let (mut count, mut key_bytes, mut value_bytes) = (0, 0, 0);
-    while let Some(span) = spans.next()? {
-        count += 1;
-        key_bytes += span.key.map_or(0, <[u8]>::len);
-        value_bytes += span.value.map_or(0, <[u8]>::len);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_back_leaves_no_trace() {
+        for kept in 0..20 {
+            let (mut one, mut other) = (Binary::default(), Binary::default());
+            let string = |index: usize| (index % 3 != 0).then_some(&b"bytes"[..]);
+            (0..kept).for_each(|index| one.push(string(index)));
+            let nulls = one.null_count;
+            (0..9).for_each(|_| one.push(None));
+            one.back_to(kept, nulls);
+            (kept..30).for_each(|index| one.push(string(index)));
+            (0..30).for_each(|index| other.push(string(index)));
+            (one.finish(), other.finish());
+            assert_eq!((one.ends, one.bytes, one.validity), (other.ends, other.bytes, other.validity));
+            assert_eq!(one.null_count, other.null_count);
+        }
     }
-    Ok((count, key_bytes, value_bytes))
 }
