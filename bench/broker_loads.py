@@ -85,9 +85,7 @@ def most_possible(scale: float) -> Load:
 
 def paced(scale: float, per_s: float) -> Load:
     job = Job(kind="produce paced", value_bytes=1000, records_per_batch=16, connections=_PACED_CONNECTIONS)
-    return Load(
-        f"produce 16 x 1,000 B, {per_s:,.0f} requests/s", job | {"per_s": per_s, "seconds": max(6 * scale, 0.1)}
-    )
+    return Load("produce 16 x 1,000 B, half load", job | {"per_s": per_s, "seconds": max(6 * scale, 0.1)})
 
 
 def filling(job: Job) -> Job:
