@@ -5,7 +5,7 @@ Rule 1: a method that takes several things returns an outcome for each, a value 
 Rule 2: what changes the cluster is not repeated when nobody knows whether it was done; reading is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -16,8 +16,19 @@ from ottla.client.core.addresses import Address
 from ottla.client.core.cluster import Broker, Topic
 from ottla.client.core.errors import ClientError, Declined, error_of, refusal_of
 from ottla.client.core.names import TopicPartition
+from ottla.client.group_offsets import Offsets, commit_offsets, committed_offsets, delete_offsets
+from ottla.client.groups import GroupDescription, GroupListing, delete_groups, describe_groups, list_groups
 from ottla.client.leaders import ask_leaders
 from ottla.client.offsets import OffsetAt, list_offsets
+from ottla.client.partition_producers import ProducerState, describe_producers, write_abort_marker
+from ottla.client.transactions_admin import (
+    ANY_DURATION,
+    TransactionDescription,
+    TransactionListing,
+    describe_transactions,
+    fence_producer,
+    list_transactions,
+)
 from ottla.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from ottla.wire.api.create_topics import (
     CreatableReplicaAssignment,
@@ -227,6 +238,55 @@ class Admin:
         for node in self._client.cluster.brokers:
             directories += await self._client.persist(lambda node=node: self._log_dirs_of(node))  # type: ignore[misc]
         return directories
+
+    async def list_groups(
+        self, *, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> dict[int, list[GroupListing] | ClientError]:
+        """The groups that each broker coordinates."""
+        return await list_groups(self._client, states=states, types=types)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | ClientError]:
+        return await describe_groups(self._client, group_ids)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ClientError | None]:
+        return await delete_groups(self._client, group_ids)
+
+    async def committed_offsets(self, group_ids: Iterable[str]) -> dict[str, Offsets | ClientError]:
+        return await committed_offsets(self._client, group_ids)
+
+    async def commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ClientError | None]:
+        return await commit_offsets(self._client, group_id, offsets)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ClientError | None]:
+        return await delete_offsets(self._client, group_id, partitions)
+
+    async def list_transactions(
+        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), longer_than_ms: int = ANY_DURATION
+    ) -> dict[int, list[TransactionListing] | ClientError]:
+        """The transactional ids that each broker coordinates."""
+        return await list_transactions(
+            self._client, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | ClientError]:
+        return await describe_transactions(self._client, transactional_ids)
+
+    async def fence_producer(self, transactional_id: str, *, timeout_ms: int) -> None:
+        await fence_producer(self._client, transactional_id, timeout_ms=timeout_ms)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        return await describe_producers(self._client, partitions)
+
+    async def write_abort_marker(self, partition: TopicPartition, producer: ProducerState) -> None:
+        await write_abort_marker(self._client, partition, producer)
 
     async def _log_dirs_of(self, node: int) -> list[LogDir]:
         connection, answer = await self._client.call_node(node, DescribeLogDirsRequest(topics=None))

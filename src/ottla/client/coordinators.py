@@ -86,7 +86,16 @@ async def _find(
     assert isinstance(answer, FindCoordinatorResponse)
     told = answer.coordinators
     if not many:
-        told = [Coordinator(keys[0], answer.node_id, answer.host, answer.port, answer.error_code, answer.error_message)]
+        told = [
+            Coordinator(
+                key=keys[0],
+                node_id=answer.node_id,
+                host=answer.host,
+                port=answer.port,
+                error_code=answer.error_code,
+                error_message=answer.error_message,
+            )
+        ]
     found: dict[str, int | ClientError] = {}
     for one in told:
         refusal = refusal_of(one.error_code, connection.address, kind.subject(one.key), one.error_message)

@@ -4,7 +4,7 @@ Rule 1: only a group without members may have its offsets set: a member would co
 Rule 2: topics go by name, so the versions that carry ids are not used: offsets of a topic that is gone are found too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.client.client import Client
@@ -24,7 +24,13 @@ from ottla.wire.api.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from ottla.wire.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 
 GROUP: Final = CoordinatorType.GROUP
 NO_MEMBER: Final = ""
@@ -115,12 +121,14 @@ async def _fetch(client: Client, node: int, group_id: str) -> Offsets | ClientEr
         request = OffsetFetchRequest(group_id=group_id, topics=None)
     answer = await connection.call(request, timeout_ms=client.request_timeout_ms, at_most=_WITH_NAMES)
     assert isinstance(answer, OffsetFetchResponse)
-    code, topics = (answer.groups[0].error_code, answer.groups[0].topics) if answer.groups else (answer.error_code, [])
+    code = answer.groups[0].error_code if answer.groups else answer.error_code
+    topics: Sequence[OffsetFetchResponseTopics | OffsetFetchResponseTopic]
+    topics = answer.groups[0].topics if answer.groups else answer.topics
     refusal = refusal_of(code, connection.address, GROUP.subject(group_id))
     if refusal is not None:
         return refusal
     found: Offsets = {}
-    for topic in [*topics, *answer.topics]:
+    for topic in topics:
         for one in topic.partitions:
             partition = TopicPartition(topic.name, one.partition_index)
             refusal = refusal_of(one.error_code, connection.address, f"{GROUP.subject(group_id)}, {partition}")
