@@ -27,6 +27,7 @@ from ottla.wire.schema import Struct
 CONSUMER: Final = "consumer"
 FIRST_EPOCH: Final = 1
 _NO_EPOCH: Final = -1
+_TOPICS_REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
 _COMMIT_WITH_EPOCH_VERSION: Final = 9
 
 EMPTY: Final = "Empty"
@@ -103,9 +104,10 @@ class ConsumerGroup:
         self.classic_members = 0
         self._assignors: Counter[str] = Counter()
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
-        # Not durable: when the topics are to be looked at anew.
+        # Not durable: which topics were looked at for which epoch, and when that is to be done anew at the latest.
         self.refresh_at_ms = 0
         self.seen_changes = -1
+        self.seen_epoch = 0
 
     # Asking.
 
@@ -167,6 +169,13 @@ class ConsumerGroup:
             for topic_id, partitions in self.target.get(member.member_id, {}).items()
             for partition in partitions
         )
+
+    def has_seen(self, changes: int, now_ms: int) -> bool:
+        """The topics are those of the group's epoch. A decision that could not be written does not count as a look."""
+        return self.seen_changes == changes and now_ms < self.refresh_at_ms and self.seen_epoch <= self.epoch
+
+    def saw(self, changes: int, epoch: int, now_ms: int) -> None:
+        self.seen_changes, self.seen_epoch, self.refresh_at_ms = changes, epoch, now_ms + _TOPICS_REFRESH_INTERVAL_MS
 
     def last_refresh(self) -> ResolvedRegex | None:
         """Any of the resolved expressions: they are refreshed together."""

@@ -6,6 +6,7 @@ Rule 2: the assignment is told when the member asks for everything, or when it i
 """
 
 from dataclasses import replace
+from typing import Any
 
 from ottla.core.coordination import CoordinatorRecord, Decision
 from ottla.core.groups.classic import Client
@@ -126,20 +127,21 @@ def _told(assigned: OwnedPartitions) -> Assignment:
 
 def _asked(member: Member, request: ConsumerGroupHeartbeatRequest, client: Client) -> Member:
     """The member as the request wants it; what the request leaves out stays."""
-    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
-        topic_names=member.topic_names if names is None else frozenset(names),
-        topic_regex=member.topic_regex if regex is None else regex,
-        client_id=client.name,
-        client_host=client.host,
-        classic=None,
-    )
+    asked: dict[str, Any] = {"client_id": client.name, "client_host": client.host, "classic": None}
+    if request.instance_id is not None:
+        asked["instance_id"] = request.instance_id
+    if request.rack_id is not None:
+        asked["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        asked["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.server_assignor is not None:
+        asked["server_assignor"] = request.server_assignor
+    if request.subscribed_topic_names is not None:
+        asked["topic_names"] = frozenset(request.subscribed_topic_names)
+    if request.subscribed_topic_regex is not None:
+        asked["topic_regex"] = request.subscribed_topic_regex
+    is_new = any(getattr(member, name) != value for name, value in asked.items())
+    return replace(member, **asked) if is_new else member
 
 
 # Who asks.

@@ -21,7 +21,6 @@ from ottla.core.groups.consumer.target import Target, compute_target, subscribed
 from ottla.core.groups.timers import Timer
 
 REGEX_REFRESH_INTERVAL_MS_MIN: Final = 10_000
-_TOPICS_REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
 
 
 class RegexChange(IntEnum):
@@ -53,7 +52,7 @@ class Progress:
 
     def write_member(self) -> bool:
         """Whether the topics that the member names are new."""
-        if self._new == self._old:
+        if self._new is self._old or self._new == self._old:
             return False
         self.records.append(written.member_record(self._group.group_id, self._new))
         return self._new.topic_names != self._old.topic_names
@@ -94,13 +93,13 @@ class Progress:
     def write_epoch(self, *, is_new: bool) -> None:
         """Count the group's epoch up if `is_new`, or if the topics are not those of the last epoch."""
         group, topics = self._group, self._here.topics
-        if not is_new and self._now_ms < group.refresh_at_ms and group.seen_changes == topics.changes:
+        if not is_new and group.has_seen(topics.changes, self._now_ms):
             return
         metadata_hash = topics.hash_of(self._subscriptions.topics())
         if is_new or metadata_hash != group.metadata_hash:
             self.epoch += 1
             self.records.append(written.epoch_record(group.group_id, self.epoch, metadata_hash))
-        group.refresh_at_ms, group.seen_changes = self._now_ms + _TOPICS_REFRESH_INTERVAL_MS, topics.changes
+        group.saw(topics.changes, self.epoch, self._now_ms)
         if group.has_partition_metadata:
             self.records.append(written.no_partition_metadata(group.group_id))
 
@@ -145,7 +144,7 @@ class Progress:
             reported=reported,
         )
         after = step.step(member)
-        if after != member:
+        if after is not member and after != member:
             self.records.append(written.current_record(group.group_id, after))
             self._here.watch_revocation(group.group_id, after, self._now_ms)
         return after
@@ -165,5 +164,5 @@ def refresh_regexes(here: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> 
     result = [written.regex_record(group_id, regex, one) for regex, one in resolved.items()]
     if is_new:
         result.append(written.epoch_record(group_id, group.epoch + 1, metadata_hash))
-        group.refresh_at_ms, group.seen_changes = now_ms + _TOPICS_REFRESH_INTERVAL_MS, topics.changes
+        group.saw(topics.changes, group.epoch + 1, now_ms)
     return result
