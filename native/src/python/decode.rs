@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
 
 use super::buffer::Bytes;
 use super::errors::to_python;
-use super::{LONG_COMPRESSED, call, is_long};
+use super::{LONG_COMPRESSED, call, guarded, is_long};
 use crate::batch::{HEADER_SIZE, Header};
 use crate::decode::{Place, Span, Spans, headers_of, records_of};
 use crate::decode_fetched::{Aborted, Damage, Walk};
@@ -43,7 +43,7 @@ fn read_records<'py>(
     })?;
     let out = PyList::empty(py);
     let mut maker = Maker::new(py)?;
-    maker.make(&records, &header, Place::default(), i64::MIN, usize::MAX, &out)?;
+    guarded(py, || maker.make(&records, &header, Place::default(), i64::MIN, usize::MAX, &out))?;
     Ok(out)
 }
 
@@ -121,7 +121,8 @@ impl RecordReader {
             let data = self.data.as_slice();
             let records = batch.records.as_deref().unwrap_or_else(|| plain(data, batch.start, &batch.header));
             let left = limit - out.len();
-            let (place, last) = maker.make(records, &batch.header, batch.place, self.position, left, &out)?;
+            let (place, last) =
+                guarded(py, || maker.make(records, &batch.header, batch.place, self.position, left, &out))?;
             match place {
                 Some(place) => {
                     batch.place = place;

@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use super::buffer::Bytes;
 use super::errors::to_python;
-use super::{LONG_COMPRESSED, LONG_PLAIN, call};
+use super::{LONG_COMPRESSED, LONG_PLAIN, call, guarded};
 use crate::batch::{Codec, HEADER_SIZE, NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, attributes_of};
 use crate::encode::{Builder, NO_HEADERS, Origin, write_field};
 use crate::errors::Fault;
@@ -159,9 +159,12 @@ impl BatchBuilder {
             Some(headers) => encode_headers(headers, &mut self.headers)?,
             None => NO_HEADERS,
         };
-        self.builder
-            .append(offset_delta, timestamp, of_key.as_slice(), of_value.as_slice(), headers)
-            .map_err(|fault| to_python(key.py(), fault))
+        let (py, builder) = (key.py(), &mut self.builder);
+        guarded(py, || {
+            builder
+                .append(offset_delta, timestamp, of_key.as_slice(), of_value.as_slice(), headers)
+                .map_err(|fault| to_python(py, fault))
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! The module `ottla.kernel._native`: the kernel's functions as Python calls them.
 //!
 //! Rule 1: signatures and result types are those of `ottla.kernel.reference`; the façade `ottla.kernel` picks one.
-//! Rule 2: every function's work goes through `call`, which lets other threads run meanwhile if the work is long, and
-//!         lets no panic out.
+//! Rule 2: every function's work goes through `call`, which lets other threads run meanwhile if the work is long, or,
+//!         where it makes objects, through `guarded`; neither lets a panic out.
 
 mod arrow;
 mod batch;
@@ -54,4 +54,9 @@ fn call<T: Send>(py: Python<'_>, long: bool, work: impl FnOnce() -> Result<T> + 
     };
     let result = if long { py.detach(guarded) } else { guarded() };
     result.map_err(|fault| errors::to_python(py, fault))
+}
+
+/// The same for work that holds or makes objects of Python's on its way, and so keeps the interpreter.
+fn guarded<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(errors::to_python(py, Fault::of_panic(&*panic))))
 }
