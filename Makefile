@@ -30,6 +30,7 @@ format: install ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 
 test: check ## everything: checks, both kernels, all seeds, crash points, mutants, real Kafka and real clients
+	if command -v cargo > /dev/null; then cargo test --quiet --release --no-default-features --manifest-path native/Cargo.toml; fi
 	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 tests/unit --ignore tests/unit/kernel
 	$(BIN)/pytest -n 2 tests/sim tests/compat
 

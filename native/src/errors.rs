@@ -60,3 +60,15 @@ impl Fault {
         Self::Corrupt(format!("the native kernel failed on these bytes, which is a defect of its own: {why}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_refusal_with_its_words() {
+        let panic = std::panic::catch_unwind(|| panic!("index {} of {}", 9, 3)).unwrap_err();
+        let Fault::Corrupt(text) = Fault::of_panic(&*panic) else { panic!("not a refusal of the bytes") };
+        assert!(text.ends_with("index 9 of 3"), "{text}");
+    }
+}
