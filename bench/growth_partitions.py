@@ -6,7 +6,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.growth import HASTE, HASTY, TOPIC, Spent, compared, make_topic, running, settle, spending, stopping
+from bench.growth import HASTE, HASTY, TOPIC, Spent, compared, make_topic, running, spending, stopping
 from bench.measure import timed
 from bench.nodes import Node
 from bench.raw_client import RawConnection, frame, produce_frame, produced_at
@@ -66,22 +66,27 @@ def _tables() -> list[Table]:
 
 def _measure(home: Path, partitions: int, sizes: Sizes, tables: list[Table]) -> None:
     making, using, opening = tables
-    with running(home, HASTY) as node:
+    with running(home) as node:
         bare_bytes = node.resident_bytes()
         connection = RawConnection(node.port)
         with spending(node, beside=True) as made:
             make_topic(connection, partitions)
         floor = timed(lambda: _make_bare(home / "floor")).per(_FLOOR_PARTITIONS)
-        _use(node, connection, partitions, bare_bytes, sizes, using)
+        produced = _produce_to_all(node, connection, partitions, sizes)
+        resident, files = node.resident_bytes(), node.open_files()
         stopped = stopping(node)
-    with running(home) as node:
+    with running(home, HASTY) as node:
         clean_s, clean_cpu = node.start_s, node.cpu_s()
+        idle_ms, pause_ms = _rest(node, sizes)
         node.kill()
+    using.add(
+        *(partitions, *produced, idle_ms, pause_ms),
+        *(resident / MiB, (resident - bare_bytes) / partitions / KiB, files),
+    )
     with running(home) as node:
-        crash_s, crash_cpu, resident = node.start_s, node.cpu_s(), node.resident_bytes()
         opening.add(
             *(partitions, stopped.wall_s, stopped.cpu_s, clean_s, clean_cpu, clean_cpu / partitions * 1e6),
-            *(crash_s, crash_cpu, crash_cpu / partitions * 1e6, resident / MiB),
+            *(node.start_s, node.cpu_s(), node.cpu_s() / partitions * 1e6, node.resident_bytes() / MiB),
         )
         deleted = _delete(node)
         node.kill()  # What it would still do is to remove the files.
@@ -91,21 +96,23 @@ def _measure(home: Path, partitions: int, sizes: Sizes, tables: list[Table]) -> 
     )
 
 
-def _use(node: Node, connection: RawConnection, partitions: int, bare_bytes: int, sizes: Sizes, table: Table) -> None:
+def _produce_to_all(node: Node, connection: RawConnection, partitions: int, sizes: Sizes) -> list[float]:
+    """CPU microseconds per request: the first to each partition, then to one of them, then to all in turn."""
     frames = [produce_frame(TOPIC, _RECORDS, _VALUE, partition) for partition in range(partitions)]
-    first = _produce(node, connection, frames, partitions)
-    to_one = _produce(node, connection, frames[:1], sizes.growth_requests)
-    to_all = _produce(node, connection, frames, max(sizes.growth_requests, partitions))
-    settle(node)
+    return [
+        _produce(node, connection, frames, partitions),
+        _produce(node, connection, frames[:1], sizes.growth_requests),
+        _produce(node, connection, frames, max(sizes.growth_requests, partitions)),
+    ]
+
+
+def _rest(node: Node, sizes: Sizes) -> tuple[float, float]:
+    """CPU milliseconds per minute of doing nothing but upkeep, and how long that keeps others waiting at most."""
     with spending(node) as idle:
         time.sleep(sizes.growth_idle_s)
     with spending(node, beside=True) as watched:
         time.sleep(sizes.growth_idle_s)
-    resident = node.resident_bytes()
-    table.add(
-        *(partitions, first, to_one, to_all, idle.cpu_s / (sizes.growth_idle_s * HASTE) * 60e3, watched.pause_ms),
-        *(resident / MiB, (resident - bare_bytes) / partitions / KiB, node.open_files()),
-    )
+    return idle.cpu_s / (sizes.growth_idle_s * HASTE) * 60e3, watched.pause_ms
 
 
 def _produce(node: Node, connection: RawConnection, frames: list[bytes], requests: int) -> float:

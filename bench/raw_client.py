@@ -21,12 +21,12 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 _SIZE = struct.Struct(">i")
 _FETCH_BYTES = 1 << 20
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 60.0
 
 
 class RawConnection:
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 30)
+        self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
