@@ -2,9 +2,10 @@
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.cli.errors import UserError
+from ottla.cli.times import duration_ms
 
 BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP"
@@ -46,6 +47,26 @@ def at_least_one(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """Accepts a name in any case, and gives it as it is written."""
+
+    def parse(text: str) -> str:
+        for name in names:
+            if text.lower() == name.lower():
+                return name
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+
+    return parse
+
+
+def duration(text: str) -> int:
+    """Milliseconds."""
+    ms = duration_ms(text)
+    if ms is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 90s, 15m, 2h or 7d")
+    return ms
 
 
 def pairs(given: Iterable[str], option: str) -> dict[str, str]:

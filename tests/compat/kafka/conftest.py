@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from peers.clusters import CLUSTERS
+from peers.commands import Ottla
 from peers.written import Written, written_by_kafka
 
 
@@ -21,3 +22,8 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         request.getfixturevalue("kafka_jars")  # Skips where Kafka cannot run.
     with CLUSTERS[request.param](tmp_path_factory.mktemp(request.param)) as address:
         yield address
+
+
+@pytest.fixture
+def ottla(bootstrap: str, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Ottla:
+    return Ottla(bootstrap, capfdbinary, tmp_path)

@@ -4,51 +4,9 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import pytest
 from peers.clusters import fresh
-
-from ottla.cli import main
-
-
-class Said(NamedTuple):
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-class Ottla:
-    """The command in this process, with what it printed."""
-
-    def __init__(self, bootstrap: str, capture: pytest.CaptureFixture[bytes], directory: Path) -> None:
-        self.bootstrap = bootstrap
-        self._capture = capture
-        self._file = directory / "input"
-
-    def __call__(self, *arguments: object) -> Said:
-        code = main([*map(str, arguments), "--bootstrap", self.bootstrap])
-        out, err = self._capture.readouterr()
-        return Said(code, out, err.decode())
-
-    def produce(self, topic: str, text: bytes, *options: object) -> Said:
-        self._file.write_bytes(text)
-        return self("produce", topic, "--file", self._file, *options)
-
-    def topic(self, name: str, *options: object) -> str:
-        topic = fresh(name)
-        assert self("topic", "create", topic, *options).code == 0
-        return topic
-
-
-@pytest.fixture
-def ottla(bootstrap: str, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Ottla:
-    return Ottla(bootstrap, capfdbinary, tmp_path)
+from peers.commands import Ottla
 
 
 def test_topic_is_created_described_altered_and_deleted(ottla: Ottla) -> None:

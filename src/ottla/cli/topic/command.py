@@ -3,13 +3,14 @@
 import argparse
 import sys
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from rich.text import Text
 
 from ottla.cli.arguments import pairs
+from ottla.cli.dialogue import confirmed, say
 from ottla.cli.errors import FAILED, UserError
+from ottla.cli.patterns import matches
 from ottla.cli.plain import json_line
 from ottla.cli.remote import Command, complain
 from ottla.cli.tables import Column, counted, number, print_table, shown_nodes, stdout
@@ -44,7 +45,7 @@ async def create(client: Client, parsed: argparse.Namespace) -> int:
         outcome = outcomes[topic.name]
         if isinstance(outcome, ClientError):
             if parsed.if_missing and _is(outcome, Error.TOPIC_ALREADY_EXISTS):
-                _say(parsed, f"{topic.name} exists already", topic=topic.name, created=False)
+                say(parsed, f"{topic.name} exists already", topic=topic.name, created=False)
                 continue
             complain(outcome)
             code = FAILED
@@ -58,7 +59,7 @@ async def create(client: Client, parsed: argparse.Namespace) -> int:
                 *([counted(outcome.replication_factor, "replica") + " each"] if outcome.replication_factor > 0 else []),
             ]
         )
-        _say(
+        say(
             parsed,
             f"{topic.name} {done}" + (f": {size}" if size else ""),
             topic=topic.name,
@@ -74,7 +75,7 @@ async def list_topics(client: Client, parsed: argparse.Namespace) -> int:
     topics = [
         topic
         for topic in (await Admin(client).list_topics()).values()
-        if (parsed.internal or not topic.internal) and _matches(topic.name, parsed.patterns)
+        if (parsed.internal or not topic.internal) and matches(topic.name, parsed.patterns)
     ]
     if parsed.json:
         for topic in topics:
@@ -128,11 +129,9 @@ async def alter(client: Client, parsed: argparse.Namespace) -> int:
 
 async def delete(client: Client, parsed: argparse.Namespace) -> int:
     names = list(dict.fromkeys(parsed.names))
-    if not parsed.yes and sys.stdin.isatty():
-        print(f"Delete {', '.join(names)} with all records? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            print("nothing deleted", file=sys.stderr)
-            return FAILED
+    if not confirmed(parsed, f"Delete {', '.join(names)} with all records?"):
+        print("nothing deleted", file=sys.stderr)
+        return FAILED
     outcomes = await Admin(client).delete_topics(names)
     code = 0
     for name in names:
@@ -141,7 +140,7 @@ async def delete(client: Client, parsed: argparse.Namespace) -> int:
             complain(outcome, "`ottla topic list` shows what exists." if _is(outcome, UNKNOWN) else None)
             code = FAILED
         else:
-            _say(parsed, f"{name} deleted", topic=name, deleted=True)
+            say(parsed, f"{name} deleted", topic=name, deleted=True)
     return code
 
 
@@ -162,20 +161,12 @@ def _report(parsed: argparse.Namespace, outcomes: Mapping[str, ClientError | Non
             code = FAILED
         else:
             done = "could be altered" if parsed.dry_run else "altered"
-            _say(parsed, f"{name} {done}: {what}", topic=name, altered=not parsed.dry_run, change=what)
+            say(parsed, f"{name} {done}: {what}", topic=name, altered=not parsed.dry_run, change=what)
     return code
-
-
-def _say(parsed: argparse.Namespace, text: str, **fields: Any) -> None:
-    sys.stdout.write(json_line(fields) if parsed.json else f"{text}\n")
 
 
 def _is(error: ClientError, code: Error) -> bool:
     return isinstance(error, Declined) and error.error is code
-
-
-def _matches(name: str, patterns: list[str]) -> bool:
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _row(topic: Topic) -> list[str | Text]:

@@ -1,0 +1,1 @@
+"""`ottla group`: list, describe and delete groups, and move them to other offsets."""

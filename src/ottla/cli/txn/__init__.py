@@ -1,0 +1,1 @@
+"""`ottla txn`: list, describe and abort transactions."""
