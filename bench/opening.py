@@ -52,8 +52,8 @@ def run(sizes: Sizes) -> Section:
         _add(table, "crash, nothing synced", [_in_fresh_process(path, "crash") for _ in range(rounds)])
         section.profiles["opening, nothing synced"] = _profile(path, sizes.partitions)
     section.findings += [
-        "Each log holds the three files of its active segment open, closed segments only when they are read: "
-        f"{sizes.partitions:,} partitions need some {3 * sizes.partitions:,} descriptors (`ulimit -n`).",
+        "A log that is synced to its end holds no file open until somebody uses it; one that may not be holds its "
+        "active segment open, because the system forgets about a write that failed when nobody has the file open.",
         "The rest over the floor is Python, a trip to a thread, and half a dozen more small files per partition.",
     ]
     return section
