@@ -114,10 +114,7 @@ def test_start_by_offset_time_and_end(bootstrap: str) -> None:
     with_client(bootstrap, work)
 
 
-def test_aborted_and_open_transactions_are_left_out_when_asked(bootstrap: str, request: pytest.FixtureRequest) -> None:
-    if request.node.callspec.params["bootstrap"] == "ottla":
-        pytest.skip("Ottla has no transaction coordinator yet")
-
+def test_aborted_and_open_transactions_are_left_out_when_asked(bootstrap: str) -> None:
     def transactions(topic: str) -> confluent_kafka.Producer:
         """Commit, abort, commit, abort, and one left open."""
         for number, commit in enumerate([True, False, True, False, None]):
