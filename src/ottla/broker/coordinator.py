@@ -106,6 +106,10 @@ class Coordinator(Generic[S]):
             ):
                 yield index, partition
 
+    @property
+    def is_loading(self) -> bool:
+        return any(not hosted.is_active and hosted.failure is None for hosted in self._shards.values())
+
     def close(self) -> None:
         for hosted in list(self._shards.values()):
             hosted.end("the node is stopping")
@@ -201,7 +205,7 @@ class Coordinator(Generic[S]):
     def _hosted(self, index: int) -> HostedShard[S]:
         hosted = self._shards.get(index)
         if hosted is None or hosted.failure is not None:
-            why = "another broker leads it" if hosted is None else f"its log could not be read: {hosted.failure}"
+            why = "it is led elsewhere or offline" if hosted is None else f"its log could not be read: {hosted.failure}"
             raise Refused(Error.NOT_COORDINATOR, f"{self.topic}-{index} is not coordinated here: {why}")
         if not hosted.is_active:
             raise Refused(Error.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded: ask again")

@@ -1,0 +1,320 @@
+"""Groups as clients meet them, on a node in virtual time: found, kept over restarts, given up when they must be."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from broker_transaction_samples import GROUP, TOPIC, Broker, eventually, passed, simulated
+
+from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.sim.clock import SimClock
+from ottla.sim.faults import EIO, Fault
+from ottla.sim.loop import run
+from ottla.wire.api.describe_groups import DescribeGroupsRequest
+from ottla.wire.api.find_coordinator import FindCoordinatorRequest
+from ottla.wire.api.heartbeat import HeartbeatRequest
+from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.api.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.api.list_groups import ListGroupsRequest
+from ottla.wire.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.errors import Error
+
+
+async def commit(broker: Broker, offset: int, member_id: str = "", generation: int = -1, group: str = GROUP) -> Error:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=1, committed_metadata="m"
+    )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+    )
+    told = await broker.send(request, 9)
+    return Error(told.topics[0].partitions[0].error_code)
+
+
+async def committed(broker: Broker, group: str = GROUP) -> int | Error:
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    (told,) = (await broker.send(asked, 9)).groups
+    if told.error_code:
+        return Error(told.error_code)
+    return int(told.topics[0].partitions[0].committed_offset) if told.topics else -1
+
+
+def join(broker: Broker, member_id: str = "", version: int = 9) -> Awaitable[Any]:
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return broker.send(request, version)
+
+
+async def become_member(broker: Broker) -> str:
+    """The only one, in the first generation."""
+    told = await join(broker, version=3)
+    assignments = [SyncGroupRequestAssignment(member_id=told.member_id, assignment=b"all")]
+    synced = await broker.send(
+        SyncGroupRequest(group_id=GROUP, generation_id=1, member_id=told.member_id, assignments=assignments), 3
+    )
+    assert (told.generation_id, synced.assignment) == (1, b"all")
+    return str(told.member_id)
+
+
+async def heartbeat(broker: Broker, member_id: str, generation: int = 1) -> Error:
+    told = await broker.send(HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=member_id))
+    return Error(told.error_code)
+
+
+# Finding.
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize(("key_type", "topic"), [(0, CONSUMER_OFFSETS), (1, TRANSACTION_STATE)])
+def test_who_is_first_asked_for_makes_the_topic(version: int, key_type: int, topic: str) -> None:
+    async def main() -> None:
+        broker = await Broker(SimClock()).start()
+        if version < 4:
+            told = await broker.send(FindCoordinatorRequest(key="k", key_type=key_type if version else 0), version)
+            assert (told.error_code, told.node_id, told.host, told.port) == (Error.NONE, 1, "node", 9092)
+        else:
+            told = await broker.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k", "l"]), version)
+            assert [(one.key, one.error_code, one.node_id, one.port) for one in told.coordinators] == [
+                ("k", Error.NONE, 1, 9092),
+                ("l", Error.NONE, 1, 9092),
+            ]
+        if version == 0 and key_type == 1:
+            return  # It knows groups only.
+        (made,) = broker.node.metadata.image.topics
+        assert made == topic
+        config = broker.node.topic_config(topic)
+        assert [len(state.replicas) for _, _, state in broker.node.metadata.image.partitions()] == [1, 1]
+        assert {"cleanup.policy", "segment.bytes"} <= broker.node.metadata.image.config(2, topic).keys()
+        assert config is not None
+
+    run(lambda _: main(), 0, SimClock())
+
+
+def test_an_unknown_kind_of_coordinator_is_refused() -> None:
+    async def scenario(broker: Broker) -> None:
+        for key_type, version, error in (
+            (2, 5, Error.INVALID_REQUEST),
+            (2, 6, Error.COORDINATOR_NOT_AVAILABLE),
+            (7, 6, Error.INVALID_REQUEST),
+        ):
+            told = await broker.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"]), version)
+            assert (told.coordinators[0].error_code, told.coordinators[0].node_id) == (error, -1)
+
+    simulated(scenario)
+
+
+def test_before_anyone_asked_nobody_coordinates() -> None:
+    async def main() -> None:
+        broker = await Broker(SimClock()).start()
+        told = await join(broker)
+        assert told.error_code == Error.COORDINATOR_NOT_AVAILABLE
+        assert await committed(broker) is Error.NOT_COORDINATOR
+        assert (await broker.send(ListGroupsRequest())).groups == []
+
+    run(lambda _: main(), 0, SimClock())
+
+
+# Keeping.
+
+
+def test_groups_and_offsets_survive_kill_and_stop() -> None:
+    async def scenario(broker: Broker) -> None:
+        member = await become_member(broker)
+        for offset in range(20):
+            assert await commit(broker, offset, member, 1) is Error.NONE
+        again = await broker.restarted()
+        await eventually(lambda: not again.node.groups.is_loading)
+        assert await committed(again) == 19
+        assert await heartbeat(again, member) is Error.NONE
+        assert await commit(again, 20, member, 1) is Error.NONE
+        await again.node.stop()
+        last = await Broker(again.clock, again.disk.after_kill()).start()
+        await eventually(lambda: not last.node.groups.is_loading)
+        assert await committed(last) == 20
+        assert await heartbeat(last, member) is Error.NONE
+
+    simulated(scenario)
+
+
+def test_while_a_group_is_loaded_clients_are_told_to_wait() -> None:
+    """A heartbeat is welcome all the same: nobody lost its place."""
+
+    async def scenario(broker: Broker) -> None:
+        member = await become_member(broker)
+        assert await commit(broker, 7, member, 1) is Error.NONE
+        again = await broker.restarted()
+        again.node.groups.close()
+        again.node.groups.align()
+        assert again.node.groups.is_loading
+        assert await committed(again) is Error.COORDINATOR_LOAD_IN_PROGRESS
+        assert await heartbeat(again, member) is Error.NONE
+        assert (await again.send(ListGroupsRequest())).error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
+        await eventually(lambda: not again.node.groups.is_loading)
+        assert await committed(again) == 7
+
+    simulated(scenario)
+
+
+def test_a_log_that_cannot_be_read_is_coordinated_by_nobody() -> None:
+    async def scenario(broker: Broker) -> None:
+        assert await commit(broker, 7) is Error.NONE
+        await broker.node.stop()
+        disk = broker.disk.after_kill()
+        path = next(
+            path
+            for path, data in disk.contents().items()
+            if f"/{CONSUMER_OFFSETS}-" in path and path.endswith(".log") and data
+        )
+        disk.flip_bit(path, 8 * 70)
+        again = await Broker(broker.clock, disk).start()
+        await eventually(lambda: not again.node.groups.is_loading)
+        assert await committed(again) is Error.NOT_COORDINATOR
+        assert await commit(again, 8) is Error.NOT_COORDINATOR
+
+    simulated(scenario)
+
+
+def test_a_commit_that_cannot_be_written_is_refused_and_the_group_is_given_up() -> None:
+    async def scenario(broker: Broker) -> None:
+        member = await become_member(broker)
+        assert await commit(broker, 7, member, 1) is Error.NONE
+        other = (await join(broker)).member_id
+        waiting = asyncio.ensure_future(join(broker, other))
+        await asyncio.sleep(0)
+        broker.disk.faults.append(Fault(EIO, ("write",), ".log", nth=1, lasting=True))
+        assert await commit(broker, 8, member, 1) is Error.NOT_COORDINATOR
+        assert (await waiting).error_code == Error.NOT_COORDINATOR
+        assert await heartbeat(broker, member) is Error.NOT_COORDINATOR
+        broker.disk.faults.clear()
+        again = await broker.restarted()
+        await eventually(lambda: not again.node.groups.is_loading)
+        assert await committed(again) == 7
+
+    simulated(scenario)
+
+
+def test_where_the_topic_asks_for_a_sync_nobody_hears_of_a_commit_before_it() -> None:
+    async def scenario(broker: Broker) -> None:
+        for index in range(2):
+            partition = broker.node.partition(CONSUMER_OFFSETS, index)
+            partition.log.reconfigure(broker.node.config.for_topic({"flush.messages": "1"}))
+        sent = asyncio.ensure_future(commit(broker, 7))
+        await asyncio.sleep(0)
+        assert not sent.done()
+        assert await committed(broker) == 7, "what was read waits for the same sync"
+        assert await sent is Error.NONE
+        lost = Broker(broker.clock, broker.disk.after_power_loss(broker.random))
+        await lost.start()
+        await eventually(lambda: not lost.node.groups.is_loading)
+        assert await committed(lost) == 7
+
+    simulated(scenario)
+
+
+def test_a_new_leader_epoch_ends_what_waits() -> None:
+    """Its offsets may be another leader's (KAFKA-20634); clients look for the coordinator and join again."""
+
+    async def scenario(broker: Broker) -> None:
+        told = await join(broker)
+        waiting = asyncio.ensure_future(join(broker, told.member_id))
+        await asyncio.sleep(0)
+        index = broker.node.groups.partition_of(GROUP)
+        partition = broker.node.partition(CONSUMER_OFFSETS, index)
+        partition.leader_epoch += 1
+        partition.wake_all()
+        assert (await waiting).error_code == Error.NOT_COORDINATOR
+        assert await heartbeat(broker, told.member_id) is Error.NOT_COORDINATOR
+
+    simulated(scenario)
+
+
+# Time.
+
+
+def test_a_member_that_is_silent_is_gone_without_anybody_asking() -> None:
+    async def scenario(broker: Broker) -> None:
+        member = await become_member(broker)
+        await passed(9_000)
+        assert await heartbeat(broker, member) is Error.NONE
+        await passed(10_001)
+        assert await heartbeat(broker, member) is Error.UNKNOWN_MEMBER_ID
+        told = await broker.send(DescribeGroupsRequest(groups=[GROUP]))
+        assert told.groups[0].group_state == "Empty"
+
+    simulated(scenario)
+
+
+def test_a_clock_that_is_set_throws_nobody_out() -> None:
+    async def scenario(broker: Broker) -> None:
+        member = await become_member(broker)
+        broker.clock.jump(86_400_000)
+        assert await heartbeat(broker, member) is Error.NONE
+        broker.clock.jump(-2 * 86_400_000)
+        await passed(9_000)
+        assert await heartbeat(broker, member) is Error.NONE
+        await passed(10_001)
+        assert await heartbeat(broker, member) is Error.UNKNOWN_MEMBER_ID
+
+    simulated(scenario)
+
+
+def test_offsets_expire_on_a_node_that_does_nothing_else() -> None:
+    async def scenario(broker: Broker) -> None:
+        assert await commit(broker, 7) is Error.NONE
+        await passed(5 * 60_000 - 1_000)
+        assert await committed(broker) == 7
+        await passed(3 * 60_000)
+        assert await committed(broker) == -1
+        assert (await broker.send(ListGroupsRequest())).groups == []
+
+    simulated(scenario, offsets_retention_minutes="5", offsets_retention_check_interval_ms="60000")
+
+
+def test_offsets_go_with_their_topic() -> None:
+    async def scenario(broker: Broker) -> None:
+        assert await commit(broker, 7) is Error.NONE
+        await broker.delete_topic()
+        assert await committed(broker) == -1
+        again = await broker.restarted()
+        await eventually(lambda: not again.node.groups.is_loading)
+        assert await committed(again) == -1
+
+    simulated(scenario)
+
+
+def test_one_leaves_and_the_other_is_told_at_once() -> None:
+    async def scenario(broker: Broker) -> None:
+        tokens = [await join(broker) for _ in range(2)]
+        ids = [told.member_id for told in tokens]
+        joined = await asyncio.gather(*(join(broker, member_id) for member_id in ids))
+        assert {told.generation_id for told in joined} == {1}
+        assert {len(told.members) for told in joined} == {0, 2}
+        left = await broker.send(LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=ids[0])]))
+        assert left.members[0].error_code == Error.NONE
+        assert await heartbeat(broker, ids[1]) is Error.REBALANCE_IN_PROGRESS
+        assert (await join(broker, ids[1])).generation_id == 2
+
+    simulated(scenario)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_leavers_are_told_in_one_word(version: int) -> None:
+    async def scenario(broker: Broker) -> None:
+        member = await become_member(broker)
+        for expected in (Error.NONE, Error.UNKNOWN_MEMBER_ID):
+            told = await broker.send(LeaveGroupRequest(group_id=GROUP, member_id=member), version)
+            assert told.error_code == expected
+
+    simulated(scenario)
