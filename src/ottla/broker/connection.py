@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown
-from ottla.broker.outlet import Outlet, Part, outlet_for
+from ottla.broker.outlet import CLOSED, Outlet, Part, outlet_for
 from ottla.observe.trace import warn
 from ottla.wire.codec import Malformed
 from ottla.wire.frame import UnknownRequest, decode_request
@@ -61,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
         self._paused = False
         self._closed = False
+        self._lost = False
 
     # The transport's side.
 
@@ -74,8 +75,11 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        self._closed = True
+        self._closed = self._lost = True
         self._outlet.close()
+        # The transport and the outlet know this connection: a cycle would wait for the garbage collector.
+        self._outlet = CLOSED
+        del self._transport
         for task in list(self._tasks):
             task.cancel()
         self._open.clear()
@@ -270,4 +274,5 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         self._closed = True
         self._outlet.close()
-        self._transport.abort()
+        if not self._lost:
+            self._transport.abort()

@@ -35,6 +35,21 @@ class Outlet(Protocol):
     def close(self) -> None: ...
 
 
+class ClosedOutlet:
+    """Of a connection that is gone."""
+
+    queued_bytes = 0
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Nobody is there to take it."""
+
+    def close(self) -> None:
+        """It is."""
+
+
+CLOSED = ClosedOutlet()
+
+
 class TransportOutlet:
     """Over the transport itself: for simulated networks, and wherever bytes must pass through Python."""
 
