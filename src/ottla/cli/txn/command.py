@@ -170,7 +170,8 @@ async def abort(client: Client, parsed: argparse.Namespace) -> int:
     if outcome.state in DECIDED:
         raise ClusterError(
             f"transactional id {parsed.id} is {outcome.state}: its coordinator, broker {outcome.coordinator}, "
-            f"has begun to {DECIDED[outcome.state]} it\n       Wait until it is done; `ottla txn describe {parsed.id}` shows it."
+            f"has begun to {DECIDED[outcome.state]} it\n"
+            f"       Wait until it is done; `ottla txn describe {parsed.id}` shows it."
         )
     if outcome.state != ONGOING:
         print(f"nothing to abort: transactional id {parsed.id} has no open transaction", file=sys.stderr)

@@ -74,13 +74,13 @@ def described_fields(one: TransactionDescription) -> dict[str, Any]:
 
 def print_hanging(console: Console, hanging: Sequence[OpenTransaction], now_ms: int) -> None:
     columns = [
-        Column("Topic", wraps=True),
-        *map(number, ("Partition", "Start offset", "Producer id", "Epoch", "Last record")),
+        Column("Partition", wraps=True),
+        *map(number, ("Start offset", "Producer id", "Epoch", "Last record")),
         Column("Transactional id", wraps=True),
     ]
     rows = [
         [
-            *_place(one.partition),
+            shown_partitions([one.partition]),
             f"{one.producer.txn_start_offset:,}",
             str(one.producer.producer_id),
             str(one.producer.producer_epoch),
@@ -103,13 +103,13 @@ def print_producers(
     now_ms: int,
 ) -> None:
     columns = [
-        Column("Topic", wraps=True),
-        *map(number, ("Partition", "Producer id", "Epoch", "Last sequence", "Last record")),
+        Column("Partition", wraps=True),
+        *map(number, ("Producer id", "Epoch", "Sequence", "Last record")),
         Column("Transaction", wraps=True),
     ]
     rows: list[list[str | Text]] = [
         [
-            *_place(partition),
+            shown_partitions([partition]),
             str(one.producer_id),
             str(one.producer_epoch),
             str(one.last_sequence),
@@ -144,10 +144,6 @@ def _transaction(transaction: OpenTransaction | None) -> str | Text:
     since = f"open from {transaction.producer.txn_start_offset:,}"
     owner = "" if transaction.owner is None else f", {transaction.owner.transactional_id}"
     return Text(f"{since}, hangs{owner}", style="bold red") if transaction.hanging else f"{since}{owner}"
-
-
-def _place(partition: TopicPartition) -> list[str]:
-    return [partition.topic, str(partition.partition)]
 
 
 def _since(started_ms: int | None, now_ms: int) -> str:
