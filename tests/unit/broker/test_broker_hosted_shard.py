@@ -1,0 +1,247 @@
+"""A shard at work in a partition that others replicate: what shares a batch, and how long anyone waits.
+
+The partition is played by hand, so that the high watermark moves when the test says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.hosted_shard import HostedShard
+from ottla.broker.waiters import Watcher
+from ottla.config import Config
+from ottla.core.coordination import PARKED, CoordinatorRecord, Decision, Origin, Token
+from ottla.kernel import Codec, read_records, scan
+from ottla.sim.clock import SimClock
+from ottla.sim.loop import run
+from ottla.wire.errors import Error, Refused
+from ottla.wire.records.groups import OffsetCommitKey, OffsetCommitValue
+
+TIMEOUT_MS = 5_000
+
+
+class Partition:
+    """Of two replicas, whose follower fetches when the test says so."""
+
+    name = "p-0"
+    leader_epoch = 3
+
+    def __init__(self) -> None:
+        self.isr: tuple[int, ...] = (1, 2)
+        self.batches: list[bytes] = []
+        self.high_watermark = 0
+        self.waiters: dict[Watcher, None] = {}
+        self.log = SimpleNamespace(
+            log=SimpleNamespace(end_offset=0, config=Config.of({"max.message.bytes": "2000"})),
+            directory=SimpleNamespace(failure=None),
+        )
+
+    def append_own(self, batch: bytes) -> None:
+        (header,) = scan(batch).headers
+        assert (header.base_offset, header.leader_epoch) == (self.log.log.end_offset, self.leader_epoch)
+        self.log.log.end_offset = header.next_offset
+        self.batches.append(batch)
+
+    def replicate(self) -> None:
+        self.high_watermark = self.log.log.end_offset
+        for watcher in list(self.waiters):
+            watcher.grown(1)
+
+
+class Shard:
+    """Remembers what was replayed."""
+
+    def __init__(self) -> None:
+        self.replayed: list[tuple[str, int]] = []
+        self.deadline: int | None = None
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        self.replayed.append((record.key.group, origin.offset))
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
+
+    def loaded(self, _now_ms: int) -> Decision[None]:
+        return Decision(None)
+
+    def tick(self, _now_ms: int) -> Decision[None]:
+        self.deadline = None
+        return Decision(None, [record("tick")])
+
+    def next_deadline(self) -> int | None:
+        return self.deadline
+
+    def clock_set(self, by_ms: int) -> None: ...
+
+
+def record(name: str, size: int = 0) -> CoordinatorRecord:
+    value = OffsetCommitValue(offset=1, metadata="x" * size, commit_timestamp=0)
+    return CoordinatorRecord(OffsetCommitKey(group=name, topic="t", partition=0), value, 4)
+
+
+class Home:
+    def __init__(self, clock: SimClock) -> None:
+        self.clock = clock
+        self.partition = Partition()
+        self.ended: list[HostedShard[Shard]] = []
+        self.hosted = HostedShard(
+            0,
+            self.partition,  # type: ignore[arg-type]
+            Shard(),
+            now_ms=clock.wall_ms,
+            on_end=self.ended.append,
+            commit_timeout_ms=TIMEOUT_MS,
+            codec=Codec.NONE,
+        )
+        self.hosted.activate()
+
+    def decide(self, name: str, token: int = 0, **decided: Any) -> Any:
+        decision = Decision(**{"reply": name, "records": [record(name)]} | decided)
+        self.hosted.write(decision.records, self.clock.wall_ms())
+        return self.hosted.answer(decision, Token(token), lambda refusal: refusal.error, self.clock.wall_ms())
+
+    @property
+    def written(self) -> list[list[bytes]]:
+        return [[one.key or b"" for one in read_records(batch)] for batch in self.partition.batches]
+
+
+def played(scenario: Callable[[Home], Coroutine[Any, Any, None]]) -> None:
+    clock = SimClock()
+
+    async def main(_: object) -> None:
+        await scenario(Home(clock))
+
+    run(main, 0, clock)
+
+
+def test_decisions_of_one_turn_share_a_batch_and_wait_for_the_followers() -> None:
+    async def scenario(home: Home) -> None:
+        first, second = home.decide("a"), home.decide("b")
+        assert home.hosted.shard.replayed == [("a", 0), ("b", 1)], "the next decision sees them"
+        assert home.written == []
+        await asyncio.sleep(0)
+        assert [len(batch) for batch in home.written] == [2]
+        third = home.decide("c")
+        home.partition.replicate()
+        assert (await first, await second) == ("a", "b")
+        assert not third.done(), "it was not even written then"
+        await asyncio.sleep(0)
+        home.partition.replicate()
+        assert await third == "c"
+
+    played(scenario)
+
+
+def test_alone_in_sync_a_decision_is_written_at_once() -> None:
+    async def scenario(home: Home) -> None:
+        home.partition.isr = (1,)
+        waits = home.decide("a")
+        assert [len(batch) for batch in home.written] == [1]
+        home.partition.replicate()
+        assert await waits == "a"
+
+    played(scenario)
+
+
+def test_a_reader_waits_for_what_it_saw() -> None:
+    async def scenario(home: Home) -> None:
+        assert home.decide("nothing yet", records=[]) == "nothing yet"
+        home.decide("a")
+        seen = home.decide("reader", records=[])
+        await asyncio.sleep(0)
+        assert not seen.done()
+        home.partition.replicate()
+        assert await seen == "reader"
+
+    played(scenario)
+
+
+def test_a_parked_request_is_woken_when_the_decision_that_wakes_it_is_committed() -> None:
+    async def scenario(home: Home) -> None:
+        parked = home.decide("", token=7, reply=PARKED, records=[])
+        home.decide("leader", wake=[(Token(7), "woken")])
+        await asyncio.sleep(0)
+        assert not parked.done()
+        home.partition.replicate()
+        assert await parked == "woken"
+
+    played(scenario)
+
+
+def test_who_waits_too_long_is_told_and_what_was_written_may_still_count() -> None:
+    async def scenario(home: Home) -> None:
+        parked = home.decide("", token=7, reply=PARKED, records=[])
+        first = home.decide("a", wake=[(Token(7), "woken")])
+        await asyncio.sleep(3)
+        second = home.decide("b")
+        assert await first is Error.COORDINATOR_NOT_AVAILABLE
+        assert not second.done()
+        assert await second is Error.COORDINATOR_NOT_AVAILABLE
+        assert not parked.done()
+        home.partition.replicate()
+        assert await parked == "woken"
+
+    played(scenario)
+
+
+def test_another_leader_epoch_refuses_whoever_waits() -> None:
+    async def scenario(home: Home) -> None:
+        parked = home.decide("", token=7, reply=PARKED, records=[])
+        written = home.decide("a")
+        await asyncio.sleep(0)
+        home.partition.leader_epoch = 4
+        home.partition.replicate()
+        assert (await parked, await written) == (Error.NOT_COORDINATOR, Error.NOT_COORDINATOR)
+        assert home.ended == [home.hosted]
+        with pytest.raises(Refused, match="could not be written"):
+            home.decide("b")
+
+    played(scenario)
+
+
+def test_a_log_that_someone_else_wrote_to_ends_the_shard() -> None:
+    """The offsets it gave out are not where its records would stand."""
+
+    async def scenario(home: Home) -> None:
+        waits = home.decide("a")
+        home.partition.log.log.end_offset += 1
+        assert await waits is Error.NOT_COORDINATOR
+        assert home.ended == [home.hosted]
+
+    played(scenario)
+
+
+def test_a_decision_too_large_for_a_batch_is_refused_and_changes_nothing() -> None:
+    async def scenario(home: Home) -> None:
+        with pytest.raises(Refused, match=r"max\.message\.bytes"):
+            home.decide("a", records=[record("a", 1_000), record("b", 1_000)])
+        assert home.hosted.shard.replayed == []
+        home.hosted.apply(Decision(None, [record("a", 1_000), record("b", 1_000)]), home.clock.wall_ms())
+        await asyncio.sleep(0)
+        assert [len(batch) for batch in home.written] == [1, 1], "what nobody asked for may be split"
+
+    played(scenario)
+
+
+def test_decisions_that_do_not_fit_together_are_written_in_turn() -> None:
+    async def scenario(home: Home) -> None:
+        home.decide("a", records=[record("a", 1_200)])
+        home.decide("b", records=[record("b", 1_200)])
+        await asyncio.sleep(0)
+        assert [len(batch) for batch in home.written] == [1, 1]
+
+    played(scenario)
+
+
+def test_what_is_due_is_done_without_anybody_asking() -> None:
+    async def scenario(home: Home) -> None:
+        home.hosted.shard.deadline = home.clock.wall_ms() + 1_000
+        home.decide("a", records=[])
+        await asyncio.sleep(0.999)
+        assert home.written == []
+        await asyncio.sleep(0.002)
+        assert [len(batch) for batch in home.written] == [1]
+
+    played(scenario)
