@@ -173,7 +173,10 @@ class LogStore:
         """A new, empty log in the directory that holds the fewest bytes."""
         if (topic, partition) in self.logs or (topic, partition) in self.offline:
             raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
-        log = PartitionLog(self._roomiest(), topic, partition, config, self.clock, self._random)
+        directory = self._roomiest()
+        with directory.guard("create"):
+            directory.forget([(topic, partition)])  # A crash may have come between an earlier topic's end and this.
+        log = PartitionLog(directory, topic, partition, config, self.clock, self._random)
         log.set_topic_id(topic_id)
         self.logs[log.key] = log
         return log

@@ -212,6 +212,27 @@ def test_what_was_deleted_before_a_crash_is_removed_at_the_next_start(tmp_path: 
     asyncio.run(scenario())
 
 
+def test_a_new_log_inherits_nothing_from_one_whose_removal_a_crash_cut_short(tmp_path: Path) -> None:
+    """It would begin at the log start of the earlier topic, or count as synced up to its end (KAFKA-12257)."""
+
+    async def scenario() -> None:
+        store = await opened([str(tmp_path)])
+        old = make(store, "topic", records=9)
+        old.log.advance_high_watermark(old.log.end_offset)
+        old.delete_records(5)
+        store.checkpoint()
+        for directory in store.directories:
+            directory.close(clean=False)
+        os.rename(tmp_path / "topic-0", tmp_path / f"topic-0.{'0' * 32}-delete")
+        store = await opened([str(tmp_path)])
+        log = make(store, "topic").log
+        assert (log.log_start_offset, log.recovery_point, log.end_offset) == (0, 0, 0)
+        assert ("topic", 0) not in store.directories[0].log_starts
+        await store.close()
+
+    asyncio.run(scenario())
+
+
 def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         paths = [str(tmp_path / name) for name in "ab"]
