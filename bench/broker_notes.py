@@ -26,8 +26,7 @@ MISSES = {
     "calls are `epoll_pwait`, `read`, `pwritev`, `send`, one each",
     "produce 10 x 100 B, 100 connections": "three system calls a request (`read`, `pwritev`, `send`; one `epoll_pwait` "
     "for seventy) take a fifth of the time, the rest is the interpreter: a quarter of it the reference kernel's check "
-    "of the ten records, the remainder some thirty calls of a few hundred nanoseconds. Kafka spreads the same over "
-    "both cores",
+    "of the ten records, the remainder some thirty calls of a few hundred nanoseconds",
     "consume 100 B, catch-up": "the client is what is measured: the broker is idle nine tenths of the time (its CPU "
     "seconds against the seconds the load takes); `bytes only` has no such client",
     "consume 1,000 B, catch-up": "the client is what is measured: the broker is idle most of the time; `bytes only` "
