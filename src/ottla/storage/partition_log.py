@@ -55,9 +55,12 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slice:
-    """Batches in a file, the last perhaps cut, as they go to a consumer. Its `len` is theirs."""
+    """Batches in a file, the last perhaps cut, as they go to a consumer. Its `len` is theirs.
+
+    Nobody changes one. It is not frozen because making a frozen one takes four times as long, for every fetch.
+    """
 
     file: File | None
     position: int
