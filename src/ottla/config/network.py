@@ -179,7 +179,6 @@ REQUEST_TIMEOUT_MS = setting(
     "request.timeout.ms",
     IntMs,
     default=30 * SECOND,
-    inert=NO_PEERS,
     doc="How long the node waits for another node's answer before it asks again.",
 )
 MAX_REQUEST_PARTITION_SIZE_LIMIT = setting(
