@@ -39,6 +39,8 @@ class CoordinatorRecord(NamedTuple):
     value: Any
     """The `...Value` class of the same type. None: what the key names is gone."""
     value_version: int = 0
+    encoded: tuple[bytes, bytes | None] | None = None
+    """Key and value as they stand in the log, where who made the record knows a shorter way to them."""
 
 
 class ProducerStamp(NamedTuple):
@@ -118,7 +120,9 @@ class RecordTypes:
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log."""
-    key, value, version = record
+    key, value, version, encoded = record
+    if encoded is not None:
+        return encoded
     head = b"".join((_type_of(key.__class__), *encode_parts(key, _KEY_VERSION)))
     return head, None if value is None else b"".join((_INT16.pack(version), *encode_parts(value, version)))
 

@@ -4,11 +4,16 @@ from dataclasses import replace
 
 import pytest
 from group_samples import SETTINGS, Home, subscription
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ottla.core.coordination import encode_record
+from ottla.core.groups.offsets import offset_record
 from ottla.wire.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.wire.api.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.groups import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from ottla.wire.types import NO_UUID
 
 T0 = ("t", 0)
 
@@ -306,6 +311,30 @@ def _bytes(message: object) -> bytes:
     from ottla.wire.codec import encode
 
     return encode(message, 0)
+
+
+@given(
+    offset=st.integers(0, 2**63 - 1),
+    leader_epoch=st.integers(-5, 2**31 - 1),
+    metadata=st.sampled_from([None, "", "text"]),
+    expire_ms=st.sampled_from([-1, 5]),
+    topic_id=st.sampled_from([NO_UUID, b"a" * 16]),
+)
+def test_the_short_way_to_the_bytes_leads_to_the_same_bytes(
+    offset: int, leader_epoch: int, metadata: str | None, expire_ms: int, topic_id: bytes
+) -> None:
+    record = offset_record(
+        "g\N{SNOWMAN}",
+        "t",
+        3,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        now_ms=1_000_000,
+        expire_ms=expire_ms,
+        topic_id=topic_id,
+    )
+    assert encode_record(record) == encode_record(record._replace(encoded=None))
 
 
 # Listing and describing.
