@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_MARKER_RETRY_S = 0.1
+_RETRY_S, _RETRY_S_MAX = 0.1, 5.0
 _OVER = (Error.INVALID_PRODUCER_EPOCH, Error.TRANSACTION_COORDINATOR_FENCED)
 """A newer coordinator has gone on with the transactional id: this one has nothing more to say about it."""
 _ELSEWHERE = (Error.NOT_COORDINATOR, Error.COORDINATOR_LOAD_IN_PROGRESS)
@@ -143,6 +143,7 @@ class Transactions:
 
     async def _end(self, transactional_id: str) -> None:
         """Write the markers and complete the transaction, unless someone else coordinates it meanwhile."""
+        wait_s = _RETRY_S
         while True:
             try:
                 markers = await self.read(transactional_id, lambda shard: shard.markers(transactional_id))
@@ -154,7 +155,8 @@ class Transactions:
                     trace("transaction.left", transactional_id=transactional_id, reason=refusal.text)
                     return
                 warn("transaction.not_ended", transactional_id=transactional_id, reason=refusal.text)
-                await asyncio.sleep(_MARKER_RETRY_S)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RETRY_S_MAX)
 
     async def _write_markers(self, transactional_id: str, markers: Markers) -> None:
         """Those that are lacking, and complete the transaction. Raises what hindered one, when the others are there."""

@@ -320,6 +320,31 @@ def test_what_was_prepared_is_completed_without_anybody_asking() -> None:
     run(main, 0, clock)
 
 
+def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
+    """The other partitions have theirs meanwhile; the producer cannot begin anew before all have."""
+
+    async def scenario(broker: Broker) -> None:
+        client = Client(broker, VERSION_2)
+        await client.take_over()
+        await client.write("a", "b")
+        stuck = broker.node.partition(TOPIC, 1)
+        in_sync, stuck.isr = stuck.isr, ()
+        assert await client.end(commit=True) is Error.NONE
+        await passed(10_000)
+        told = await broker.send(DescribeTransactionsRequest(transactional_ids=[ID]))
+        [state] = told.transaction_states
+        assert state.transaction_state == "PrepareCommit"
+        assert [(one.topic, one.partitions) for one in state.topics] == [(TOPIC, [1])]
+        assert (await broker.read(0), await broker.read(1)) == (["a"], [])
+        assert await client.init() is Error.CONCURRENT_TRANSACTIONS
+        stuck.isr = in_sync
+        await eventually(lambda: broker.is_stable(1))
+        assert (await broker.read(0), await broker.read(1)) == (["a"], ["b"])
+        assert broker.node.partition(TOPIC, 0).log.log.end_offset == 2, "one marker, not one per attempt"
+
+    simulated(scenario)
+
+
 def test_a_topic_that_was_deleted_does_not_keep_a_transaction_open() -> None:
     async def scenario(broker: Broker) -> None:
         client = Client(broker, VERSION_2)
