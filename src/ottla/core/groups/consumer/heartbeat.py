@@ -19,6 +19,7 @@ from ottla.core.groups.consumer.member import LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPO
 from ottla.core.groups.consumer.migration import Wake, upgrade
 from ottla.core.groups.consumer.progress import Progress, RegexChange
 from ottla.core.groups.consumer.reconciliation import Reported
+from ottla.core.groups.consumer.settings import ConsumerSettings
 from ottla.wire.api.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -35,7 +36,7 @@ _OWN_MEMBER_ID_SINCE = 1
 def heartbeat(
     here: ConsumerGroups, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int
 ) -> Decision[ConsumerGroupHeartbeatResponse]:
-    _check_request(request, client.version, here.settings.assignors)
+    _check_request(request, client.version, here.settings)
     if request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
         return _leave(here, request, now_ms)
     group, records, wake = _group_of(here, request, now_ms)
@@ -75,7 +76,7 @@ def refused(refusal: Refused) -> ConsumerGroupHeartbeatResponse:
 # What is asked.
 
 
-def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: list[str]) -> None:
+def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerSettings) -> None:
     epoch = request.member_epoch
     named = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
     if version >= _OWN_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH:
@@ -96,10 +97,10 @@ def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, assigno
         problem = f"MemberEpoch {epoch} means nothing"
     if problem is not None:
         raise Refused(Error.INVALID_REQUEST, problem)
-    if request.server_assignor is not None and request.server_assignor not in assignors:
+    if request.server_assignor is not None and request.server_assignor not in settings.assignors:
         raise Refused(
             Error.UNSUPPORTED_ASSIGNOR,
-            f"no assignor {request.server_assignor!r} here; there are {', '.join(assignors)}",
+            f"no assignor {request.server_assignor!r} here; there are {', '.join(settings.assignors)}",
         )
 
 
