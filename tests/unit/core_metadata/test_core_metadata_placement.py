@@ -19,7 +19,7 @@ def _cluster(racks: list[str | None], fenced: set[int]) -> Cluster:
     return cluster
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     racks=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=7),
     fenced=st.sets(st.integers(1, 7), max_size=4),

@@ -116,7 +116,7 @@ def _holds(image: Image) -> None:
         assert all(broker_id in image.brokers for broker_id in partition.replicas)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=st.lists(STEPS, max_size=12), data=st.data())
 def test_replaying_what_was_decided_gives_the_live_image(steps: list[Step], data: st.DataObject) -> None:
     """From the beginning, and from a snapshot after any record followed by the rest."""

@@ -74,7 +74,7 @@ def test_records_without_the_key_they_need_are_left_to_the_walk() -> None:
     assert skip_alike(bytes(made[HEADER_SIZE:]), 10, key_needed=True).records == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     count=st.integers(1, 80),
     key=st.sampled_from([None, b"", b"key", bytes(70)]),
@@ -95,7 +95,7 @@ def test_verdict_is_that_of_the_walk(
     assert verdict(made, compacted=compacted) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(at=st.integers(0, 70 * 18 - 1), byte=st.integers(0, 255))
 def test_one_changed_byte_in_a_run_gets_the_verdict_of_the_walk(at: int, byte: int) -> None:
     made = batch(70, None, [10])

@@ -76,7 +76,7 @@ def test_map_without_room_for_a_key_names_the_setting() -> None:
 
 
 @given(st.dictionaries(st.binary(max_size=6), st.integers(0, 2**62), max_size=40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_map_is_a_dictionary_even_when_every_slot_is_taken(model: dict[bytes, int]) -> None:
     keys = kernel.OffsetMap(24 * max(len(model), 1), load_factor=1.0)
     for key, offset in model.items():
@@ -235,7 +235,7 @@ def model(
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_filter_agrees_with_the_model(data: st.DataObject) -> None:
     keys = st.none() | st.sampled_from([b"a", b"b", b"c", b""])
     records = data.draw(record_lists(gaps=True, keys=keys))

@@ -20,7 +20,7 @@ TEXT = b"".join(b"line %d, " % (n % 97) for n in range(20_000))  # several block
 
 
 @given(st.sampled_from(Codec), st.binary(max_size=300), st.integers(1, 300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_round_trip(codec: Codec, data: bytes, times: int) -> None:
     assert kernel.decompress(codec, memoryview(kernel.compress(codec, memoryview(data * times)))) == data * times
 
@@ -188,7 +188,7 @@ def data_or_typed_error(codec: Codec, stream: bytes | bytearray) -> bool:
 
 
 @given(st.sampled_from(COMPRESSED), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_damaged_streams_give_data_or_a_typed_error(codec: Codec, data: st.DataObject) -> None:
     stream = bytearray(kernel.compress(codec, TEXT[:2000]))
     for position in data.draw(st.lists(st.integers(0, len(stream) - 1), min_size=1, max_size=4)):
@@ -197,7 +197,7 @@ def test_damaged_streams_give_data_or_a_typed_error(codec: Codec, data: st.DataO
 
 
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_garbage_gives_data_or_a_typed_error(codec: Codec, garbage: bytes) -> None:
     assert data_or_typed_error(codec, garbage)
 

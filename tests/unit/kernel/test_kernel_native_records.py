@@ -13,7 +13,7 @@ from test_kernel_native import batches, common, outcome, packed
 
 from ottla.kernel import Aborted, Codec, Damage, FetchedPart, PartEnd, Record, TimestampType, reference
 
-EXAMPLES = settings(max_examples=100, deadline=None)
+EXAMPLES = settings(max_examples=100)
 KEPT = CAPTURED.with_name("kept")
 
 native: Any = None

@@ -12,7 +12,7 @@ CODECS = [codec.name.lower() for codec in Codec]
 
 
 @given(record_lists(gaps=True), st.sampled_from(Codec), st.booleans(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_built_is_read(records: list[Record], codec: Codec, transactional: bool, control: bool) -> None:
     batch = kernel.build_batch(
         records,
@@ -35,7 +35,7 @@ def test_what_is_built_is_read(records: list[Record], codec: Codec, transactiona
 
 
 @given(record_lists(), st.integers(0, T))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_timestamps_are_unchanged_by_a_delete_horizon(records: list[Record], horizon: int) -> None:
     """The base timestamp is the horizon then, so every delta is another."""
     batch = kernel.build_batch(records, delete_horizon_ms=horizon)
@@ -44,7 +44,7 @@ def test_timestamps_are_unchanged_by_a_delete_horizon(records: list[Record], hor
 
 
 @given(record_lists())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_append_time_is_the_time_of_every_record(records: list[Record]) -> None:
     batch = kernel.build_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=T)
     assert kernel.read_records(batch) == [record._replace(timestamp=T) for record in records]

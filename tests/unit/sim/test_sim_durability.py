@@ -199,7 +199,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(operations, st.integers(0, 1 << 32))
 def test_bytes_not_touched_since_the_sync_survive_and_every_byte_found_has_been_there(script, seed):
     """Nothing but old contents, new contents and zeros is ever found, and never a length the file did not reach."""
@@ -224,7 +224,7 @@ def test_bytes_not_touched_since_the_sync_survive_and_every_byte_found_has_been_
         assert byte in {version[position] for version in history if position < len(version)} | {0}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(operations, st.integers(0, 1 << 32))
 def test_a_power_loss_is_decided_by_its_seed_alone(script, seed):
     disk = make_disk()

@@ -139,7 +139,7 @@ def test_of_each_key_the_newest_record_stays_at_its_offset() -> None:
     simulated(scenario)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=40), st.integers(1, 39))
 def test_folding_the_cleaned_log_is_folding_the_original(writes: list[tuple[int, bool]], middle: int) -> None:
     """I20, also when it is cleaned twice, appended to in between, and opened again."""

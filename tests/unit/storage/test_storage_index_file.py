@@ -43,7 +43,7 @@ def test_every_look_up_is_that_of_a_list(entry: Struct, count: int) -> None:
         assert index.floor(value) == (entries[expected - 1] if expected else None)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=900),
     st.integers(0, 900),

@@ -79,7 +79,7 @@ def test_a_lying_entry_is_noticed_and_mended_for_good(tmp_path: Path, lie: str, 
         assert "index.rebuilt" not in names(events)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from([files.OFFSET_INDEX, files.TIME_INDEX]), st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_any_flipped_bit_of_an_index_is_harmless(kind: str, bit: int, active: bool, backwards: bool) -> None:
     place = fill(in_memory(segment_bytes=400 if not active else 10**6))

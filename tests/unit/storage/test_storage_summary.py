@@ -118,7 +118,7 @@ def test_one_of_a_longer_log_is_not_believed() -> None:
     assert names(events) == ["summary.dropped"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_a_flipped_bit_in_it_is_harmless(bit: int) -> None:
     place = filled(in_memory(), 8)

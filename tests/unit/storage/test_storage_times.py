@@ -47,7 +47,7 @@ def test_every_timestamp_is_found_in_a_log_of_several_segments(tmp_path: Path) -
 steps = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 3), st.integers(-3, 3)), min_size=1, max_size=15)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps, st.sampled_from([0, 150, 100_000]), st.sampled_from([None, True, False]))
 def test_times_out_of_order_are_found_as_in_a_list(
     batches: list[tuple[int, int, int]], interval: int, clean: bool | None

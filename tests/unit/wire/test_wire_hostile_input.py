@@ -96,13 +96,13 @@ def test_many_small_elements_take_memory_in_proportion(
     assert count < peak < BYTES_PER_BYTE * len(data)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300, database=None)
 @given(st.sampled_from(MESSAGE_VERSIONS), st.binary(max_size=120))
 def test_random_bytes_give_a_message_or_malformed(case: tuple[type[Any], int], data: bytes) -> None:
     decodes(*case, data)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300, database=None)
 @given(st.sampled_from(list(ApiKey)), st.integers(-1, 20), st.binary(max_size=60))
 def test_random_frames_give_a_request_or_a_typed_error(api_key: ApiKey, version: int, rest: bytes) -> None:
     frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + rest

@@ -12,7 +12,7 @@ from ottla.wire.schema import message_of, structure_of
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_whatever_a_version_carries_comes_back(cls: type[Any]) -> None:
-    @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, database=None, suppress_health_check=list(HealthCheck))
     @given(instances(cls))
     def check(message: Any) -> None:
         for version in message_of(cls).versions:

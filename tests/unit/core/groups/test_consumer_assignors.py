@@ -78,7 +78,7 @@ def check_complete(spec: GroupSpec, assignment: Mapping[str, Assignment]) -> Non
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(spec=groups())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_partition_goes_to_one_subscriber(name: str, spec: GroupSpec) -> None:
     """Twice would be read twice, never would never be read."""
     assignment = ASSIGNORS[name](spec)
@@ -87,7 +87,7 @@ def test_every_partition_goes_to_one_subscriber(name: str, spec: GroupSpec) -> N
 
 
 @given(spec=groups(same=True))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_uniform_balances_to_within_one_and_keeps_what_it_can(spec: GroupSpec) -> None:
     """Balance before stickiness; but nobody gives up a partition within its quota."""
     assignment = ASSIGNORS["uniform"](spec)
@@ -105,7 +105,7 @@ def test_uniform_balances_to_within_one_and_keeps_what_it_can(spec: GroupSpec) -
 
 
 @given(spec=groups())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_uniform_is_settled_after_one_assignment(spec: GroupSpec) -> None:
     """A group whose members and topics stay the same must not shuffle partitions at every new epoch."""
     first = ASSIGNORS["uniform"](spec)
@@ -118,7 +118,7 @@ def test_uniform_is_settled_after_one_assignment(spec: GroupSpec) -> None:
 
 
 @given(spec=groups())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_mixed_subscriptions_are_balanced_topic_by_topic(spec: GroupSpec) -> None:
     """Of two subscribers of a topic, one with two more partitions than the other has none of that topic to give."""
     assignment = ASSIGNORS["uniform"](spec)

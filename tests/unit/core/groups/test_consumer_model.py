@@ -188,7 +188,7 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestGroups.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def test_every_prefix_of_whole_decisions_loads() -> None:

@@ -202,5 +202,5 @@ class Groups(RuleBasedStateMachine):
             assert len(self.home.shard.deadlines) > 1
 
 
-Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestGroups = Groups.TestCase

@@ -190,7 +190,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 pytest.fail(f"{before.state.label} was followed by {after.state.label}: the decision did not stand")
 
 
-TransactionMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TransactionMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 TestTransactions = TransactionMachine.TestCase
 
 
