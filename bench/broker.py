@@ -32,7 +32,6 @@ from ottla.kernel import IMPLEMENTATION
 
 MEMORY_AIM = 0.25
 START_AIM = 0.2
-PROFILES = Path(__file__).with_name("profiles")
 _BARE_BYTES = 400 * MiB
 
 
@@ -124,19 +123,7 @@ class Bench:
         """Once more, sampled: the profile is kept beside the table, its costliest lines are named in it."""
         with Sampling(self._nodes[0].pid) as sampling:
             _run(self._nodes[0], load.job)
-        name = "".join(letter if letter.isalnum() else "-" for letter in load.name.lower()).replace("--", "-")
-        lines = sampling.costliest_lines()
-        PROFILES.mkdir(exist_ok=True)
-        named = "\n".join(f"{line.share:6.1%}  {line.where}  {line.code}" for line in lines)
-        (PROFILES / f"{name}.txt").write_text(
-            f"{load.name}: shares of the broker's time on the processor, sampled by py-spy; native code and the "
-            f"system count for the Python that calls them\n\nby line\n{named}\n\nby function\n{sampling.text()}\n"
-        )
-        known = dict.fromkeys(LINES[line.function] for line in lines if line.function in LINES)
-        done = f". {'; '.join(known)}" if known else ""
-        self._section.findings.append(
-            f"costliest lines, {load.name}: {', '.join(map(str, lines))}{done} (profiles/{name}.txt)"
-        )
+        self._section.findings.append(sampling.keep(load.name, LINES))
 
 
 def run(sizes: Sizes) -> Section:

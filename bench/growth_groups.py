@@ -5,30 +5,16 @@ from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.group_requests import commit_frame, find_coordinator, offsets_frame, until_committed, until_known
 from bench.growth import TOPIC, compared, make_topic, running, spending
 from bench.nodes import Node
 from bench.raw_client import RawConnection, frame
 from bench.report import Section, Table
 from bench.sizes import KiB, MiB, Sizes
-from ottla.wire.api import ApiKey
-from ottla.wire.api.find_coordinator import FindCoordinatorRequest
 from ottla.wire.api.list_groups import ListGroupsRequest
-from ottla.wire.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.wire.errors import Error
-from ottla.wire.frame import decode_response
 
-_COMMIT_VERSION = 8
-_FETCH_VERSION = 8
 _LIST_VERSION = 4
-_FIND_VERSION = 4
 _PARTITIONS = 10
-_OFFSET = 42
-_READY_S_MAX = 60.0
 
 
 def run(sizes: Sizes) -> Section:
@@ -56,12 +42,13 @@ def run(sizes: Sizes) -> Section:
 
 def _measure(home: Path, groups: int, sizes: Sizes, table: Table) -> None:
     names = [f"group-{number}" for number in range(groups)]
-    commits, fetches = [_commit(name) for name in names], [_fetch(name) for name in names]
+    commits = [commit_frame(name, TOPIC, _PARTITIONS) for name in names]
+    fetches = [offsets_frame([name], TOPIC, _PARTITIONS) for name in names]
     with running(home) as node:
         connection = RawConnection(node.port)
         make_topic(connection, _PARTITIONS)
-        _find_coordinator(connection, names[0])
-        _until_committed(connection, commits[0])
+        find_coordinator(connection, names[0])
+        until_committed(connection, commits[0])
         bare_bytes = node.resident_bytes()
         requests = max(sizes.growth_requests, groups)
         in_turn = _each(node, connection, commits, requests)
@@ -75,61 +62,12 @@ def _measure(home: Path, groups: int, sizes: Sizes, table: Table) -> None:
         node.kill()
     started = time.perf_counter()
     with running(home) as node:
-        _until_known(RawConnection(node.port), fetches[-1])
+        until_known(RawConnection(node.port), fetches[-1])
         table.add(
             *(groups, in_one, in_turn, asked_one, asked_in_turn, listed / groups),
             *(idle.cpu_s / sizes.growth_idle_s * 60e3, (resident - bare_bytes) / groups / KiB, resident / MiB),
             *(time.perf_counter() - started, node.cpu_s()),
         )
-
-
-def _commit(group: str) -> bytes:
-    partitions = [
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=_OFFSET, committed_metadata="")
-        for index in range(_PARTITIONS)
-    ]
-    topics = [OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)]
-    return frame(OffsetCommitRequest(group_id=group, member_id="", topics=topics), _COMMIT_VERSION)
-
-
-def _fetch(group: str) -> bytes:
-    topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(range(_PARTITIONS)))]
-    groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
-    return frame(OffsetFetchRequest(groups=groups, require_stable=False), _FETCH_VERSION)
-
-
-def _find_coordinator(connection: RawConnection, group: str) -> None:
-    """As a client does; the first time this makes the topic of the offsets."""
-    request = frame(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), _FIND_VERSION)
-    deadline = time.monotonic() + _READY_S_MAX
-    while time.monotonic() < deadline:
-        body = decode_response(ApiKey.FIND_COORDINATOR, _FIND_VERSION, connection.ask(request))[1]
-        if not body.coordinators[0].error_code:
-            return
-        time.sleep(0.02)
-    raise RuntimeError(f"nobody coordinates {group}")
-
-
-def _until_committed(connection: RawConnection, commit: bytes) -> None:
-    """A new coordinator loads what there is first."""
-    deadline = time.monotonic() + _READY_S_MAX
-    while time.monotonic() < deadline:
-        body = decode_response(ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, connection.ask(commit))[1]
-        error = body.topics[0].partitions[0].error_code
-        if not error:
-            return
-        time.sleep(0.02)
-    raise RuntimeError(f"the offsets were not committed: {Error(error).name}")
-
-
-def _until_known(connection: RawConnection, fetch: bytes) -> None:
-    deadline = time.monotonic() + _READY_S_MAX
-    while time.monotonic() < deadline:
-        group = decode_response(ApiKey.OFFSET_FETCH, _FETCH_VERSION, connection.ask(fetch))[1].groups[0]
-        if not group.error_code and group.topics[0].partitions[-1].committed_offset == _OFFSET:
-            return
-        time.sleep(0.02)
-    raise RuntimeError("the offsets that were committed before the start are not known after it")
 
 
 def _each(node: Node, connection: RawConnection, frames: list[bytes], requests: int) -> float:

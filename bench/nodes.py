@@ -54,7 +54,8 @@ class Ottla:
 class Kafka:
     name = "Kafka"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+        self._settings = settings or {}
         if missing := missing_programs():
             raise BrokerEnded(f"{' and '.join(missing)} not found: Apache Kafka cannot run beside Ottla")
         self._jars = fetch_jars()
@@ -67,8 +68,10 @@ class Kafka:
             "log.dirs": str(home / "data"),
         }
         properties = home / "server.properties"
-        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        run_tool(self._jars, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+        wanted = {**settings, **self._settings}
+        properties.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))
+        if not (home / "data" / "meta.properties").exists():
+            run_tool(self._jars, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
         logging = f"-Dlog4j2.configurationFile={LOGGING}"
         return ["java", *HEAP, logging, "-cp", f"{self._jars}/*", "kafka.Kafka", str(properties)]
 
