@@ -8,6 +8,7 @@ import pytest
 from broker_transaction_samples import GROUP, TOPIC, Broker, eventually, passed, simulated
 
 from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.kernel import Record, build_batch
 from ottla.sim.clock import SimClock
 from ottla.sim.faults import EIO, Fault
 from ottla.sim.loop import run
@@ -19,6 +20,7 @@ from ottla.wire.api.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.wire.api.list_groups import ListGroupsRequest
 from ottla.wire.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.errors import Error
 
@@ -236,6 +238,21 @@ def test_a_new_leader_epoch_ends_what_waits() -> None:
         partition.wake_all()
         assert (await waiting).error_code == Error.NOT_COORDINATOR
         assert await heartbeat(broker, told.member_id) is Error.NOT_COORDINATOR
+
+    simulated(scenario)
+
+
+def test_clients_do_not_write_to_the_topics_of_coordinators() -> None:
+    """What they wrote would be replayed as a decision that nobody made."""
+
+    async def scenario(broker: Broker) -> None:
+        batch = build_batch([Record(0, 0, b"key", b"value")])
+        data = PartitionProduceData(index=0, records=bytearray(batch))
+        topic = TopicProduceData(name=CONSUMER_OFFSETS, partition_data=[data])
+        request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1_000, topic_data=[topic])
+        told = await broker.send(request, 9)
+        assert told.responses[0].partition_responses[0].error_code == Error.INVALID_TOPIC_EXCEPTION
+        assert await commit(broker, 7) is Error.NONE
 
     simulated(scenario)
 

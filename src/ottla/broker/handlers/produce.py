@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Mapping
 
 from ottla.broker.dispatch import Call
 from ottla.broker.handlers.transactional_produce import Admission, Admissions, admissions
+from ottla.core.metadata.names import is_internal
 from ottla.kernel import InvalidRecords
 from ottla.observe.trace import warn
 from ottla.wire.api.produce import (
@@ -19,6 +20,8 @@ from ottla.wire.api.produce import (
 from ottla.wire.errors import Error, Refused
 
 _ACKS = (0, 1, -1)
+_ADMIN = "__admin_client"
+"""The client id by which Kafka's tools may write to internal topics."""
 _TOPIC_IDS_SINCE = 13
 
 _NOBODY_ASKED: Admissions = {}
@@ -83,6 +86,8 @@ def _append(
     try:
         if acks not in _ACKS:
             raise Refused(Error.INVALID_REQUIRED_ACKS, f"acks={acks}; 0, 1 and -1 (all) are possible")
+        if name is not None and is_internal(name) and call.client_id != _ADMIN:
+            raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"{name} is written by the cluster itself")
         partition = call.node.partition(name, data.index, topic.topic_id)
         if data.records is None:
             raise Refused(Error.INVALID_RECORD, f"{partition.name}: no record batch was sent")
