@@ -1,4 +1,4 @@
-"""Kafka's command-line tools by class name, all in one JVM (see Tools.java)."""
+"""Kafka's command-line tools by class name, all in one JVM (see Tools.java), and with them classes of our own."""
 
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ _SIZE = Struct(">i")
 
 class JavaTools:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
         assert process.stdin is not None
         assert process.stdout is not None
         self._to, self._from = process.stdin, process.stdout
@@ -28,6 +29,11 @@ class JavaTools:
             raise ToolFailedError(f"{main_class} {' '.join(arguments)[:1000]} ended with {status}:\n{said}")
         return Output(stdout, stderr)
 
+    def kill(self) -> None:
+        """End the JVM without a word, and with it every client that runs there."""
+        self._process.kill()
+        self._process.wait()
+
     def _read(self) -> str:
         size = self._from.read(_SIZE.size)
         if len(size) < _SIZE.size:
@@ -40,11 +46,21 @@ def _framed(text: str) -> bytes:
     return _SIZE.pack(len(data)) + data
 
 
+def compiled(jars: Path, source: Path, home: Path) -> Path:
+    """The directory of the classes that a source file, written against the jars, comes to."""
+    command = ["javac", "-cp", f"{jars}/*", "-d", str(home), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ToolFailedError(f"{source.name} does not compile:\n{done.stdout + done.stderr}")
+    return home
+
+
 @contextmanager
-def java_tools(jars: Path, home: Path) -> Iterator[JavaTools]:
-    """The tools, until the block ends."""
+def java_tools(jars: Path, home: Path, *classes: Path) -> Iterator[JavaTools]:
+    """The tools, until the block ends; `classes` are directories where more of them are found."""
     flags = [*FAST_START, "-Xmx256m", f"-Dlog4j2.configurationFile={HERE / 'quiet.properties'}"]
-    command = ["java", *flags, "-cp", f"{jars}/*", str(HERE / "Tools.java")]
+    path = ":".join([f"{jars}/*", *map(str, classes)])
+    command = ["java", *flags, "-cp", path, str(HERE / "Tools.java")]
     with (home / "tools.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=home)
         with process:
