@@ -187,7 +187,7 @@ def test_groups_and_offsets_of_topics_are_deleted(ottla: Ottla) -> None:
     group = group_at(ottla, {"0": 1}, first)
     assert ottla("group", "reset-offsets", group, "-t", second, "--to-latest", "--execute").code == 0
     forgotten = ottla("group", "delete", group, "--topic", first, "--yes")
-    assert forgotten.out == f"{group}: 1 of {first}-0 deleted\n".encode()
+    assert forgotten.out == f"{group}: offset 1 of {first}-0 deleted\n".encode()
     assert [one["topic"] for one in described(ottla, group)["partitions"]] == [second]
     both = ottla("group", "delete", group, "absent", "--yes")
     assert (both.code, both.out) == (1, f"{group} deleted\n".encode())

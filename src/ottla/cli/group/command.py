@@ -103,7 +103,7 @@ async def _delete_offsets(client: Client, parsed: argparse.Namespace, name: str,
             _complain(outcome)
             code = FAILED
         else:
-            text = f"{name}: {committed[partition].offset:,} of {partition} deleted"
+            text = f"{name}: offset {committed[partition].offset:,} of {partition} deleted"
             say(parsed, text, group=name, **partition._asdict(), offset=committed[partition].offset, deleted=True)
     return code
 

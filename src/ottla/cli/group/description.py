@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ottla.cli.group.lag import ages_ms
 from ottla.cli.partitions import shown_partitions
+from ottla.cli.remote import complain
 from ottla.cli.tables import Column, counted, number, print_table
 from ottla.cli.times import shown_duration
 from ottla.client.admin import Admin
@@ -83,7 +84,7 @@ async def _standings(
         for one in led
         if one in committed and committed[one][0] < ends[one].offset
     }
-    ages = await ages_ms(client, {one: offset for one, offset in behind.items() if offset < ends[one].offset})
+    ages = await _ages(client, {one: offset for one, offset in behind.items() if offset < ends[one].offset})
     return [
         Standing(
             one,
@@ -96,6 +97,15 @@ async def _standings(
         )
         for one in partitions
     ]
+
+
+async def _ages(client: Client, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """None, with a warning, where records cannot be read: who may see groups may not always read topics."""
+    try:
+        return await ages_ms(client, offsets)
+    except ClientError as error:
+        complain(error, "How old the records are is not shown.")
+        return {}
 
 
 def _broker(client: Client, node: int) -> str:
@@ -159,10 +169,11 @@ def _assigned(member: GroupMember) -> str:
 
 def _print_standings(console: Console, standings: list[Standing]) -> None:
     troubled = any(one.trouble for one in standings)
+    owned = any(one.member is not None for one in standings)
     columns = [
         Column("Topic", wraps=True),
         *map(number, ("Partition", "Committed", "End", "Lag", "Age")),
-        Column("Member", wraps=True),
+        *([Column("Member", wraps=True)] if owned else []),
         *([Column("Trouble", wraps=True)] if troubled else []),
     ]
     rows: list[list[str | Text]] = [
@@ -173,12 +184,16 @@ def _print_standings(console: Console, standings: list[Standing]) -> None:
             _figure(one.end),
             _figure(one.lag),
             "" if one.age_ms is None else shown_duration(one.age_ms),
-            "" if one.member is None else one.member.instance_id or one.member.member_id,
+            *([_owner(one.member)] if owned else []),
             *([Text(one.trouble, style="bold red")] if troubled else []),
         ]
         for one in standings
     ]
     print_table(console, columns, rows)
+
+
+def _owner(member: GroupMember | None) -> str:
+    return "" if member is None else member.instance_id or member.member_id
 
 
 def _figure(value: int | None) -> str:

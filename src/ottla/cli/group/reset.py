@@ -78,7 +78,9 @@ async def reset_offsets(client: Client, parsed: argparse.Namespace) -> int:
     failures = [outcome for outcome in outcomes.values() if outcome is not None]
     for failure in failures:
         complain(failure)
-    _print(parsed, [move for move in moves if outcomes.get(move.partition) is None], applied=True)
+    done = [move for move in moves if outcomes[move.partition] is None]
+    _print(parsed, done, applied=True)
+    print(f"{counted(len(done), 'offset')} of group {parsed.name} set", file=sys.stderr)
     return FAILED if failures else 0
 
 
