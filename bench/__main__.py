@@ -11,6 +11,7 @@ from bench import (
     append,
     broker,
     codec,
+    coordinators,
     growth_connections,
     growth_groups,
     growth_length,
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "connections": growth_connections.run,
     "length": growth_length.run,
     "groups": growth_groups.run,
+    "coordinators": coordinators.run,
 }
 
 

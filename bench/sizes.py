@@ -35,6 +35,9 @@ class Sizes:
     """Requests per figure; one figure takes all partitions or connections in turn, so many at least."""
     growth_idle_s: float
     """How long a node is watched doing nothing."""
+    coordinator_members: tuple[int, ...]
+    coordinator_offsets: int
+    """Committed before a start."""
 
 
 FULL = Sizes(
@@ -59,6 +62,8 @@ FULL = Sizes(
     growth_groups=(1, 100, 1000),
     growth_requests=2000,
     growth_idle_s=5.5,
+    coordinator_members=(3, 50, 300),
+    coordinator_offsets=100_000,
 )
 
 TINY = Sizes(
@@ -83,4 +88,6 @@ TINY = Sizes(
     growth_groups=(1, 3),
     growth_requests=5,
     growth_idle_s=0.1,
+    coordinator_members=(3,),
+    coordinator_offsets=300,
 )
