@@ -62,9 +62,10 @@ def run(sizes: Sizes) -> Section:
         "Coordinators",
         "A node (`ottla serve`) and Apache Kafka 4.3.1 (G1, 1 GiB heap, warmed up) beside each other on loopback, "
         "under the same loads turn about; best of the rounds. Both have 50 partitions in each internal topic, and "
-        "the pauses that are settings are 0 (`group.initial.rebalance.delay.ms`, `group.consumer.assignment.interval.ms`). "
-        "All clients but librdkafka only send and receive frames, in a process of their own on the same cores. CPU is user "
-        "and system time of the broker's process; `x` is Ottla divided by Kafka.",
+        "the pauses that are settings are 0 (`group.initial.rebalance.delay.ms`, "
+        "`group.consumer.assignment.interval.ms`). All clients but librdkafka only send and receive frames, in a "
+        "process of their own on the same cores. CPU is user and system time of the broker's process; `x` is Ottla "
+        "divided by Kafka.",
     )
     with TemporaryDirectory() as path:
         home = Path(path)
