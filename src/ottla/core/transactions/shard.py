@@ -86,8 +86,8 @@ class TransactionShard:
     ) -> Decision[ProducerIdentity | None]:
         """A producer begins to use the id. None: what was left open is being aborted now, and it must ask again.
 
-        `expected`: the identity that a producer had which goes on after an error (KIP-360). One that is outdated is
-        fenced even while a transaction is open, where Kafka would abort that transaction before it says so.
+        `expected`: the identity that a producer had which goes on after an error (KIP-360). Whether its epoch is
+        outdated is asked when nothing is open: what another has open is aborted first, and who asks again is fenced.
         """
         rules = self._rules()
         if not 0 < timeout_ms <= rules.timeout_ms_max:
@@ -104,6 +104,10 @@ class TransactionShard:
             self._replaced[transactional_id] = NOBODY
             return self._decided(transactional_id, first.initialized(new, timeout_ms, now_ms), new)
         _check_not_prepared(transactional_id, known)
+        is_same_id = expected is None or expected.producer_id == known.producer_id
+        if known.state is TransactionState.ONGOING and is_same_id:
+            # The epoch that fences is nobody's: the client gets the one after it when it asks again.
+            return self._decided(transactional_id, self._aborted_for(transactional_id, known, now_ms), None)
         if expected is not None and expected != known.producer:
             if known.state.is_idle and expected == self._replaced.get(transactional_id):
                 # It missed the answer: the same again.
@@ -111,9 +115,6 @@ class TransactionShard:
                     transactional_id, known.initialized(known.producer, timeout_ms, now_ms), known.producer
                 )
             raise _fenced(transactional_id, expected, known)
-        if known.state is TransactionState.ONGOING:
-            # The epoch that fences is nobody's: the client gets the one after it when it asks again.
-            return self._decided(transactional_id, self._aborted_for(transactional_id, known, now_ms), None)
         producer = ProducerIdentity(known.producer_id, known.producer_epoch + 1)
         if known.is_epoch_exhausted:
             producer = ProducerIdentity(self._new_producer_id(), 0)

@@ -67,6 +67,24 @@ class TransactionMachine(RuleBasedStateMachine):
             assert isinstance(reply, ProducerIdentity)
             self.new_owner(reply)
 
+    @rule(number=st.integers(0, 1_000))
+    def init_as(self, number: int) -> None:
+        """Somebody goes on after an error, who may have been replaced meanwhile."""
+        who = self.given[-1 - number % min(len(self.given), 4)]
+        reply = self.ask(self.desk.shard_init, expected=who)
+        if self.ending is not None:
+            assert reply is Error.CONCURRENT_TRANSACTIONS
+        elif self.open is not None:
+            if who.producer_id != self.owner.producer_id:
+                assert reply is Error.PRODUCER_FENCED
+            else:
+                assert reply is None
+                self.aborted_for_owner()
+        elif who == self.owner or (self.owner_is_nobody and reply == self.owner):
+            self.new_owner(reply)
+        else:
+            assert reply in (Error.PRODUCER_FENCED, self.owner), "an outdated one gets nothing that is new"
+
     @precondition(lambda self: self.ending is None and self.open is None)
     @rule()
     def go_on_after_an_error(self) -> None:

@@ -57,6 +57,22 @@ def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch() -> None:
     assert refusal(lambda: desk.init(expected=first)) is Error.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_outdated_producer_is_fenced_once_what_is_open_is_aborted(version: int) -> None:
+    """As Kafka does: the epoch is looked at when nothing is open any more; another producer id is refused at once."""
+    desk = Desk(version=version)
+    outdated, current = desk.init(), desk.init()
+    desk.add(current, P0)
+    stranger = current._replace(producer_id=current.producer_id + 1)
+    assert refusal(lambda: desk.init(expected=stranger)) is Error.PRODUCER_FENCED
+    assert desk.state() is TransactionState.ONGOING
+    assert desk.shard_init(expected=outdated) is None
+    assert desk.state() is TransactionState.PREPARE_ABORT
+    assert refusal(lambda: desk.init(expected=outdated)) is Error.CONCURRENT_TRANSACTIONS
+    desk.write_markers()
+    assert refusal(lambda: desk.init(expected=outdated)) is Error.PRODUCER_FENCED
+
+
 def test_init_by_another_voids_the_repeated_one() -> None:
     desk = Desk()
     first = desk.init()
@@ -258,6 +274,7 @@ def test_in_version_2_the_last_epoch_ends_with_a_new_producer_id(commit: bool) -
     assert refusal(lambda: desk.add(after, P0)) is Error.CONCURRENT_TRANSACTIONS
     desk.write_markers()
     assert desk.known.producer == after
+    assert desk.known.next_producer_id == -1, "as Kafka writes it; every end says anew whether there is one"
     assert desk.end(last, commit=commit) == after, "asked again by a client that missed it"
     desk.add(after, P1)
     assert desk.state() is TransactionState.ONGOING
