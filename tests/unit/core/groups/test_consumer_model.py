@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.wire.errors import Error, Refused
 
 SIZES = {"a": 4, "b": 3, "c": 1}
+REBALANCE_MS = 10 * SESSION_MS  # Who is silent loses its session first, and knows that.
 SUBSCRIPTIONS = st.sets(st.sampled_from([*SIZES, "later"]), max_size=3)
 REJOIN = {Error.FENCED_MEMBER_EPOCH, Error.UNKNOWN_MEMBER_ID, Error.UNRELEASED_INSTANCE_ID}
 
@@ -50,9 +51,11 @@ class Groups(RuleBasedStateMachine):
         self._send(client)
 
     def _send(self, client: Consumer, *, answer_is_lost: bool = False, **changes: Any) -> None:
-        if client.member_id in self.unsure:
+        if client.epoch == 0:
+            changes = {"rebalance_timeout_ms": REBALANCE_MS} | changes
+        elif client.member_id in self.unsure:
             everything = {"subscribed_topic_names": client.topics, "subscribed_topic_regex": client.regex}
-            changes = {"rebalance_timeout_ms": 30_000} | everything | changes
+            changes = {"rebalance_timeout_ms": REBALANCE_MS} | everything | changes
         self.unsure.discard(client.member_id)
         try:
             response = self.coordinator.heartbeat(client.request(**changes))
@@ -86,7 +89,7 @@ class Groups(RuleBasedStateMachine):
     @rule(data=st.data())
     def says_nothing_of_what_it_owns(self, data: st.DataObject) -> None:
         client = self._some(data)
-        if client.epoch:
+        if client.epoch and client.member_id not in self.unsure:
             self._send(client, topic_partitions=None)
 
     @precondition(lambda self: self.clients)
