@@ -96,8 +96,8 @@ def test_transaction_that_its_coordinator_ends_is_not_torn_apart(ottla: Ottla, m
     elsewhere = ottla("txn", "abort", "--topic", f"{topic}:0", "--start-offset", 7, "--yes")
     assert elsewhere.code == 1
     assert f"Open there: 0 of producer {one['producer_id']}" in elsewhere.err
-    producer.commit_transaction(PATIENCE_S)
-    assert committed(ottla, topic) == b"open\n"
+    producer.commit_transaction(PATIENCE_S)  # Decided; the marker follows.
+    wait_until(lambda: committed(ottla, topic) == b"open\n", "the transaction is committed")
 
 
 @pytest.fixture
