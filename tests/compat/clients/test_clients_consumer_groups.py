@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from nodes.groups import hurry
 from nodes.ottla_node import OttlaNode
 from nodes.topics import Server, Topics
 from nodes.wire import Wire
@@ -17,38 +18,11 @@ from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatReques
 from ottla.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.api.delete_groups import DeleteGroupsRequest
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
-from ottla.wire.api.find_coordinator import FindCoordinatorRequest
-from ottla.wire.api.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.wire.api.list_groups import ListGroupsRequest
 from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from ottla.wire.errors import Error
 
-GROUP_RESOURCE = 32
 PARTITIONS = 6
-
-
-def hurry(wire: Wire, group: str) -> None:
-    """Heartbeats and assignments of a group follow each other at once."""
-    wait_until(
-        lambda: (
-            wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == Error.NONE
-            and wire.call(DescribeGroupsRequest(groups=[group]), 0).groups[0].error_code == Error.NONE
-        ),
-        "the group has a coordinator",
-    )
-    configs = {"consumer.heartbeat.interval.ms": "100", "consumer.assignment.interval.ms": "0"}
-    resource = AlterConfigsResource(
-        resource_type=GROUP_RESOURCE,
-        resource_name=group,
-        configs=[AlterableConfig(name=name, config_operation=0, value=value) for name, value in configs.items()],
-    )
-    told = wire.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
-    assert told.responses[0].error_code == Error.NONE, told
 
 
 class Talk:

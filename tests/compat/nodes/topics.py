@@ -9,8 +9,13 @@ from peers.client import Client
 KEEPING = {"log.retention.ms": "-1"}
 """Tests write records with fixed timestamps, of years ago: retention would take them away at its first chance."""
 
-QUICK_GROUPS = {"group.consumer.min.heartbeat.interval.ms": "100"}
-"""Lets a test have its own group hurry; without it every change of members takes some five seconds."""
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+}
+"""Let a test have its own group hurry; without them every change of members takes some five seconds."""
 
 
 class Server(Protocol):
