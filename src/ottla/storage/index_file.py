@@ -49,10 +49,10 @@ class IndexFile:
         first, entries = self._page_for(column, value)
         return first + count_at_most(entries, self._entry, column, value)
 
-    def floor(self, value: int) -> tuple[int, ...] | None:
-        """The last entry whose first column is at most `value`."""
-        _, entries = self._page_for(0, value)
-        count = count_at_most(entries, self._entry, 0, value)
+    def floor(self, value: int, column: int = 0) -> tuple[int, ...] | None:
+        """The last entry whose `column`, the first one if none is named, is at most `value`."""
+        _, entries = self._page_for(column, value)
+        count = count_at_most(entries, self._entry, column, value)
         return self._entry.unpack_from(entries, (count - 1) * self._entry.size) if count else None
 
     def _page_for(self, column: int, value: int) -> tuple[int, Buffer]:

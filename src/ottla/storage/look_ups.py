@@ -54,6 +54,10 @@ class LookUps:
         """The first batch of a segment that ends at or after `offset`."""
         return self._ask(segment, lambda files: files.locate(offset))
 
+    def end_offset_before(self, segment: Segment, position: int) -> int:
+        """The offset after the last batch of a segment that begins before `position`."""
+        return self._ask(segment, lambda files: files.end_offset_before(position))
+
     def _ask(self, segment: Segment, look: Callable[[SegmentFiles], T]) -> T:
         files = self._here.of(segment)
         try:

@@ -379,6 +379,19 @@ class PartitionLog:
         with self.directory.guard("read the transaction index"):
             return self._look_ups.aborted(first_offset, upper_offset)
 
+    def aborted_among(self, records: Slice, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
+        """Those that a reader must leave out of `records`, which were read from `first_offset` below `upper_offset`.
+
+        Not those after them: a reader that is far behind would be told of all up to the end of the log, each time.
+        """
+        aborted = self.aborted_transactions(first_offset, upper_offset) if records.length else []
+        if not aborted:
+            return []
+        segment = self.log.segments[self.log.segment_at(records.first_offset)]
+        with self.directory.guard("read the offset index"):
+            end_offset = self._look_ups.end_offset_before(segment, records.position + records.length)
+        return [txn for txn in aborted if txn.first_offset < end_offset]
+
     def largest_timestamp(self, segment: Segment) -> int:
         """Of its records; of its file where no record has one."""
         with self.directory.guard("look up by time"):

@@ -165,6 +165,15 @@ class SegmentFiles:
         hint = self._offsets.floor(offset - self.segment.base_offset)
         return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
 
+    def end_offset_before(self, position: int) -> int:
+        """The offset after the last batch that begins before `position`."""
+        end_offset = self.segment.base_offset
+        for found in self._follow(self._offsets.floor(position - 1, column=1)):
+            if found.position >= position:
+                break
+            end_offset = found.header.next_offset
+        return end_offset
+
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on.
 

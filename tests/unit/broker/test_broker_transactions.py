@@ -26,6 +26,7 @@ from ottla.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.wire.api.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.api.list_transactions import ListTransactionsRequest
 from ottla.wire.api.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.wire.errors import Error
@@ -63,6 +64,28 @@ def test_one_transaction_after_the_other(versions: dict[str, int]) -> None:
             assert await client.end(commit=number % 3 != 1) is Error.NONE
             await eventually(broker.is_stable)
         assert await broker.read() == ["0", "2", "3", "5"]
+
+    simulated(scenario)
+
+
+def test_a_reader_is_told_of_the_aborted_transactions_in_its_answer_and_of_no_later_ones() -> None:
+    """Every answer would be longer than what is read, for whoever catches up with a log of many."""
+
+    async def scenario(broker: Broker) -> None:
+        client = Client(broker, VERSION_1)
+        await client.take_over()
+        for _ in range(3):
+            await client.write("a", "b")
+            assert await client.end(commit=False) is Error.NONE
+            await eventually(broker.is_stable)
+        aborted = broker.node.partition(TOPIC, 0).log.aborted_transactions(0, 100)
+        assert len(aborted) == 3
+        for txn in aborted:
+            wanted = FetchPartition(partition=0, fetch_offset=txn.first_offset, partition_max_bytes=1)
+            topics = [FetchTopic(topic=TOPIC, partitions=[wanted])]
+            answer = await broker.send(FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=1, topics=topics), 12)
+            told = answer.responses[0].partitions[0].aborted_transactions
+            assert [one.first_offset for one in told] == [txn.first_offset]
 
     simulated(scenario)
 

@@ -1,5 +1,6 @@
 """Appending, and reading back from every offset."""
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,32 @@ def test_aborted_transactions_are_found_for_every_range(tmp_path: Path, clean: b
         for upper in range(first + 1, end + 1):
             found = [txn[:3] for txn in place.log.aborted_transactions(first, upper)]
             assert found == [txn for txn in expected if txn[2] >= first and txn[1] < upper]
+
+
+@pytest.mark.parametrize("index_interval_bytes", [0, 4096])
+def test_only_the_aborted_transactions_among_what_was_read_are_told(tmp_path: Path, index_interval_bytes: int) -> None:
+    """As Kafka has it. A reader that is far behind would be told of all up to the end of the log with every answer."""
+    place = on_disk(tmp_path, segment_bytes=600, index_interval_bytes=index_interval_bytes)
+    aborted = []
+    for number in range(9):
+        first = place.append(2, producer_id=7, sequence=2 * number, transactional=True).first_offset
+        place.append(1 + number % 3)
+        last = place.end_txn(7, commit=number % 3 == 0).first_offset
+        if number % 3:
+            aborted.append((first, last))
+    place.commit()
+    end = place.log.log.end_offset
+    for offset in range(end):
+        for max_bytes in (1, 200, 350, EVERYTHING):
+            records = place.log.read(offset, max_bytes, end)
+            begun = [first for first, last in bounds(place) if records.first_offset <= first]
+            sizes = [header.size for header in scan(place.log.read(offset, EVERYTHING, end).read()).headers]
+            ends = list(accumulate(sizes, initial=0))
+            last_read = [first for first, position in zip(begun, ends, strict=False) if position < records.length][-1]
+            told = place.log.aborted_among(records, offset, end)
+            assert [txn.first_offset for txn in told] == [
+                first for first, last in aborted if last >= offset and first <= last_read
+            ]
 
 
 @pytest.mark.parametrize("clean", [True, False])

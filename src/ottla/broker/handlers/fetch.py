@@ -98,8 +98,7 @@ def _read_partition(
     records = partition.read(wanted.fetch_offset, limit, committed_only=committed_only, whole_batch=whole_batch)
     aborted = None
     if committed_only:
-        upper = partition.last_stable_offset
-        found = partition.log.aborted_transactions(wanted.fetch_offset, upper) if len(records) else []
+        found = partition.log.aborted_among(records, wanted.fetch_offset, partition.last_stable_offset)
         aborted = [AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in found]
     return PartitionData(
         partition_index=wanted.partition,
