@@ -13,6 +13,7 @@ Rule 4: a shard whose partition cannot be written, or has another leader epoch, 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from ottla.broker.partition import Partition
@@ -23,6 +24,7 @@ from ottla.core.coordination import (
     Decision,
     Origin,
     ProducerStamp,
+    RecordRun,
     Shard,
     Token,
     encode_record,
@@ -107,7 +109,8 @@ class HostedShard(Generic[S]):
         self._codec = codec
         self._end_offset = partition.log.log.end_offset
         """Of what was decided; what is in the queue will stand below it."""
-        self._queue: list[tuple[int, bytes, bytes | None]] = []
+        self._queue: list[tuple[int, bytes, bytes | None, tuple[()]]] = []
+        """Timestamp, key, value and headers."""
         self._queue_bytes = 0
         self._waiting: deque[_Waiting] = deque()
         self._parked: dict[Token, _Waiting] = {}
@@ -236,15 +239,15 @@ class HostedShard(Generic[S]):
 
     def write(self, records: Sequence[CoordinatorRecord], now_ms: int, *, atomic: bool = True) -> None:
         """Replay and append records. Refused if they do not fit, or the log has failed."""
+        if isinstance(records, RecordRun):
+            self._write_run(records, now_ms)
+            return
         encoded = [encode_record(record) for record in records]
-        limit = self.partition.log.log.config[MAX_MESSAGE_BYTES] - _RECORD_OVERHEAD_MAX
+        limit = self._size_max
         sizes = [len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX for key, value in encoded]
         size, is_alone = sum(sizes), len(self.partition.isr) == 1
-        if atomic and size > limit:
-            raise Refused(
-                Error.UNKNOWN_SERVER_ERROR,
-                f"{self.partition.name}: a decision of {size} bytes; max.message.bytes allows {limit}",
-            )
+        if atomic:
+            self._check_size(size)
         if self._queue_bytes + size > limit:
             self._flush()
         for (key, value), taken, record in zip(encoded, sizes, records, strict=True):
@@ -252,13 +255,41 @@ class HostedShard(Generic[S]):
                 self._flush()
             if not self._queue and not is_alone:
                 asyncio.get_running_loop().call_soon(self._flush)
-            self._queue.append((now_ms, key, value))
+            self._queue.append((now_ms, key, value, ()))
             self._queue_bytes += taken
             self.shard.replay(record, Origin(self._end_offset, now_ms))
             self._end_offset += 1
         if is_alone:
             self._flush()
         self._check_there()
+
+    def _write_run(self, records: RecordRun, now_ms: int) -> None:
+        keys, values = records.keys, records.values
+        size = sum(map(len, keys)) + sum(map(len, values)) + len(keys) * _RECORD_OVERHEAD_MAX
+        self._check_size(size)
+        if self._queue_bytes + size > self._size_max:
+            self._flush()
+        is_alone = len(self.partition.isr) == 1
+        if not self._queue and not is_alone:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._queue += zip(repeat(now_ms), keys, values, repeat(()))
+        self._queue_bytes += size
+        records.replay(self.shard, self._end_offset)
+        self._end_offset += len(keys)
+        if is_alone:
+            self._flush()
+        self._check_there()
+
+    @property
+    def _size_max(self) -> int:
+        return self.partition.log.log.config[MAX_MESSAGE_BYTES] - _RECORD_OVERHEAD_MAX
+
+    def _check_size(self, size: int) -> None:
+        if size > self._size_max:
+            raise Refused(
+                Error.UNKNOWN_SERVER_ERROR,
+                f"{self.partition.name}: a decision of {size} bytes; max.message.bytes allows {self._size_max}",
+            )
 
     def _check_there(self) -> None:
         if self.is_over:
@@ -275,8 +306,7 @@ class HostedShard(Generic[S]):
             if self.partition.log.log.end_offset != base_offset:
                 raise Refused(Error.NOT_COORDINATOR, f"someone else has written to {self.partition.name}")
             builder = BatchBuilder(base_offset)
-            for timestamp, key, value in queue:
-                builder.append(timestamp, key, value)
+            builder.extend(queue)
             self.partition.append_own(builder.build(codec=self._codec, leader_epoch=self.leader_epoch))
         except Refused as refusal:
             self._fail(refusal.text)

@@ -8,6 +8,7 @@ Rule 4: who waits (tokens) and when a member is given up (deadlines) is not dura
         anew, and clients ask again.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from struct import Struct as Layout
@@ -39,8 +40,18 @@ class CoordinatorRecord(NamedTuple):
     value: Any
     """The `...Value` class of the same type. None: what the key names is gone."""
     value_version: int = 0
-    encoded: tuple[bytes, bytes | None] | None = None
-    """Key and value as they stand in the log, where who made the record knows a shorter way to them."""
+
+
+class RecordRun(Sequence[CoordinatorRecord]):
+    """Records of one decision that know a shorter way to their bytes, and into the state, than one by one."""
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    """As they stand in the log."""
+
+    @abstractmethod
+    def replay(self, shard: Any, first_offset: int) -> None:
+        """As `shard.replay` of each, one offset after the other."""
 
 
 class ProducerStamp(NamedTuple):
@@ -120,9 +131,7 @@ class RecordTypes:
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log."""
-    key, value, version, encoded = record
-    if encoded is not None:
-        return encoded
+    key, value, version = record
     head = b"".join((_type_of(key.__class__), *encode_parts(key, _KEY_VERSION)))
     return head, None if value is None else b"".join((_INT16.pack(version), *encode_parts(value, version)))
 

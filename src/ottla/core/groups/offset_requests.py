@@ -9,12 +9,13 @@ Rule 4: an offset expires `offsets.retention.minutes` after the group became emp
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ottla.core.coordination import CoordinatorRecord, Decision
 from ottla.core.groups.classic import ClassicProtocol
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.group import Committer, Group, PartitionCheck
-from ottla.core.groups.offsets import NO_EXPIRY, Offsets, offset_record, tombstone
+from ottla.core.groups.offsets import NO_EXPIRY, Committed, OffsetCommits, Offsets, offset_record, tombstone
 from ottla.core.groups.settings import GroupSettings
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -41,12 +42,12 @@ from ottla.wire.api.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.wire.errors import Error, Refused
-from ottla.wire.records.groups import OffsetCommitValue
 from ottla.wire.types import NO_UUID
 
 _NO_OFFSET = -1
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _NO_RETENTION = -1
+_PARTITIONS_REMEMBERED = 10_000
 
 
 class OffsetRequests:
@@ -62,8 +63,37 @@ class OffsetRequests:
 
     def commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> Decision[OffsetCommitResponse]:
         """Topics have their names and ids both, whichever the client sent."""
-        group_id = request.group_id
         check = self._check_commit(request, version, now_ms)
+        is_bare = request.retention_time_ms == _NO_RETENTION and not any(
+            topic.topic_id == NO_UUID or any(one.committed_metadata for one in topic.partitions)
+            for topic in request.topics
+        )
+        decide = self._commit_bare if is_bare else self._commit_one_by_one
+        return decide(request, check, now_ms)
+
+    def _commit_bare(
+        self, request: OffsetCommitRequest, check: PartitionCheck | None, now_ms: int
+    ) -> Decision[OffsetCommitResponse]:
+        """Offsets and nothing else, of topics whose ids are known: nearly every commit."""
+        commits = OffsetCommits(request.group_id, now_ms)
+        topics = []
+        for topic in request.topics:
+            name, topic_id, partitions = topic.name, topic.topic_id, topic.partitions
+            indexes = [one.partition_index for one in partitions]
+            if check is not None:
+                for index in indexes:
+                    check(name, topic_id, index)
+            offsets = [one.committed_offset for one in partitions]
+            leader_epochs = [max(one.committed_leader_epoch, -1) for one in partitions]
+            commits.add(name, topic_id, indexes, offsets, leader_epochs)
+            told = [_committed(index) for index in indexes]
+            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=told))
+        return Decision(OffsetCommitResponse(topics=topics), commits)
+
+    def _commit_one_by_one(
+        self, request: OffsetCommitRequest, check: PartitionCheck | None, now_ms: int
+    ) -> Decision[OffsetCommitResponse]:
+        group_id = request.group_id
         expire_ms = NO_EXPIRY if request.retention_time_ms == _NO_RETENTION else now_ms + request.retention_time_ms
         limit = self._settings.offset_metadata_bytes_max
         records: list[CoordinatorRecord] = []
@@ -250,7 +280,7 @@ class OffsetRequests:
             due = [
                 place
                 for place, committed in self._offsets.by_group.get(group_id, {}).items()
-                if self._is_expired(group, place[0], place[1], committed.value, now_ms)
+                if self._is_expired(group, place[0], place[1], committed, now_ms)
             ]
             records += [tombstone(group_id, place) for place in due]
             left = len(self._offsets.by_group.get(group_id, ())) - len(due)
@@ -258,7 +288,7 @@ class OffsetRequests:
                 records += group.tombstones()
         return records
 
-    def _is_expired(self, group: Group, topic: str, index: int, value: OffsetCommitValue, now_ms: int) -> bool:
+    def _is_expired(self, group: Group, topic: str, index: int, value: Committed, now_ms: int) -> bool:
         begins_ms = group.retention_begins(value.commit_timestamp)
         if begins_ms is None or group.is_subscribed_to(topic):
             return False
@@ -267,6 +297,12 @@ class OffsetRequests:
         if value.expire_timestamp != NO_EXPIRY:
             return now_ms >= value.expire_timestamp
         return now_ms - begins_ms >= self._settings.offsets_retention_ms
+
+
+@lru_cache(maxsize=_PARTITIONS_REMEMBERED)
+def _committed(index: int) -> OffsetCommitResponsePartition:
+    """Shared by all answers: nobody changes it."""
+    return OffsetCommitResponsePartition(partition_index=index, error_code=Error.NONE)
 
 
 def no_offset(index: int, error: Error = Error.NONE) -> OffsetFetchResponsePartitions:

@@ -19,7 +19,7 @@ from ottla.core.groups.consumer.settings import ConsumerSettings
 from ottla.core.groups.consumer.topics import TopicView
 from ottla.core.groups.group import Group
 from ottla.core.groups.offset_requests import OffsetRequests
-from ottla.core.groups.offsets import Offsets, tombstone
+from ottla.core.groups.offsets import OffsetCommits, Offsets, tombstone
 from ottla.core.groups.settings import GroupSettings
 from ottla.core.groups.timers import Due, Outcome, Timer
 from ottla.core.metadata.image import Image
@@ -84,6 +84,12 @@ class GroupShard:
             self.groups[key.group] = ClassicGroup(key.group)
         self.offsets.replay(key, value, origin)
 
+    def replay_commits(self, commits: OffsetCommits, first_offset: int) -> None:
+        """As `replay` of each of them."""
+        if commits.group_id not in self.groups:
+            self.groups[commits.group_id] = ClassicGroup(commits.group_id)
+        self.offsets.replay_commits(commits, first_offset)
+
     def _replay_legacy(self, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None, origin: Origin) -> None:
         told = None
         if value is not None:
@@ -129,8 +135,10 @@ class GroupShard:
         return Decision(None, out.records, out.wake)
 
     def next_deadline(self) -> int | None:
-        both = (self.deadlines.next(), self.consumer.next_deadline())
-        return min((one for one in both if one is not None), default=None)
+        classic, consumer = self.deadlines.next(), self.consumer.next_deadline()
+        if classic is None or consumer is None:
+            return classic if consumer is None else consumer
+        return min(classic, consumer)
 
     def clock_set(self, by_ms: int) -> None:
         self.deadlines.shift(by_ms)

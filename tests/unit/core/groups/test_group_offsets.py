@@ -3,17 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from group_samples import SETTINGS, Home, subscription
+from group_samples import SETTINGS, Home, durable, subscription
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.core.coordination import encode_record
-from ottla.core.groups.offsets import offset_record
+from ottla.core.coordination import Origin, encode_record
+from ottla.core.groups.offsets import OffsetCommits
 from ottla.wire.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.wire.api.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.groups import LegacyOffsetCommitKey, LegacyOffsetCommitValue
-from ottla.wire.types import NO_UUID
 
 T0 = ("t", 0)
 
@@ -54,9 +53,8 @@ def test_nothing_committed_is_minus_one_whether_the_group_exists_or_not() -> Non
 def test_an_offset_of_an_earlier_topic_of_the_same_name_is_not_told() -> None:
     home = Home()
     home.commit({T0: 5})
-    value = home.shard.offsets.get("g", "t", 0)
-    assert value is not None
-    value.topic_id = b"a" * 16
+    offsets = home.shard.offsets.by_group["g"]
+    offsets[T0] = offsets[T0]._replace(topic_id=b"a" * 16)
     assert home.fetch(topic_id=b"a" * 16) == home.fetch() == (5, Error.NONE)
     assert home.fetch(topic_id=b"b" * 16) == (-1, Error.NONE)
 
@@ -215,10 +213,8 @@ def test_offsets_go_with_their_topic_and_not_with_a_later_one() -> None:
     home = Home()
     home.commit({T0: 5, ("other", 0): 6})
     home.commit_in_transaction({("t", 1): 7}, 7)
-    for index in (0, 1):
-        value = home.shard.offsets.get("g", "t", 0) if index == 0 else home.shard.offsets.pending[7]["g"]["t", 1].value
-        assert value is not None
-        value.topic_id = b"a" * 16
+    for places, place in ((home.shard.offsets.by_group["g"], T0), (home.shard.offsets.pending[7]["g"], ("t", 1))):
+        places[place] = places[place]._replace(topic_id=b"a" * 16)
     home.apply(home.shard.topics_deleted({"t": b"b" * 16}))
     assert home.fetch() == (5, Error.NONE)
     home.apply(home.shard.topics_deleted({"t": b"a" * 16}))
@@ -313,28 +309,25 @@ def _bytes(message: object) -> bytes:
     return encode(message, 0)
 
 
-@given(
-    offset=st.integers(0, 2**63 - 1),
-    leader_epoch=st.integers(-5, 2**31 - 1),
-    metadata=st.sampled_from([None, "", "text"]),
-    expire_ms=st.sampled_from([-1, 5]),
-    topic_id=st.sampled_from([NO_UUID, b"a" * 16]),
-)
-def test_the_short_way_to_the_bytes_leads_to_the_same_bytes(
-    offset: int, leader_epoch: int, metadata: str | None, expire_ms: int, topic_id: bytes
+OFFSETS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1)))
+
+
+@given(OFFSETS)
+def test_the_short_way_of_a_commit_leads_to_the_same_bytes_and_state(
+    told: list[tuple[int, int, int]],
 ) -> None:
-    record = offset_record(
-        "g\N{SNOWMAN}",
-        "t",
-        3,
-        offset=offset,
-        leader_epoch=leader_epoch,
-        metadata=metadata,
-        now_ms=1_000_000,
-        expire_ms=expire_ms,
-        topic_id=topic_id,
-    )
-    assert encode_record(record) == encode_record(record._replace(encoded=None))
+    """Nobody would notice until the log is read again, maybe by Kafka."""
+    commits = OffsetCommits("g\N{SNOWMAN}", 1_000_000)
+    for topic, part in (("t", told[::2]), ("u", told[1::2])):
+        commits.add(topic, topic.encode() * 16, *([one[field] for one in part] for field in range(3)))
+    records = list(commits)
+    assert [encode_record(record) for record in records] == list(zip(commits.keys, commits.values, strict=True))
+    short, long = Home().shard, Home().shard
+    if records:
+        commits.replay(short, 7)
+    for offset, record in enumerate(records, 7):
+        long.replay(record, Origin(offset, 1_000_000))
+    assert durable(short) == durable(long)
 
 
 # Listing and describing.
