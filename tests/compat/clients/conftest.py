@@ -3,8 +3,11 @@
 import os
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
+from nodes.java_members import SOURCE
+from nodes.java_tools import JavaTools, compiled, java_tools
 from nodes.ottla_node import OttlaNode, running_node
 from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
 
@@ -20,6 +23,19 @@ def server(request: pytest.FixtureRequest) -> Server:
     """Kafka's behaviour is the specification: what is claimed of Ottla is shown to hold of Kafka."""
     chosen: Server = request.getfixturevalue(request.param)
     return chosen
+
+
+@pytest.fixture(scope="session")
+def java_classes(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tests' own Java programs were compiled to."""
+    return compiled(kafka_jars, SOURCE, tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="session")
+def tools(kafka_jars: Path, java_classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaTools]:
+    """Kafka's tools, and Java's clients as members of groups."""
+    with java_tools(kafka_jars, tmp_path_factory.mktemp("tools"), java_classes) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

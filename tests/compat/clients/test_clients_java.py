@@ -1,17 +1,13 @@
-"""Kafka's own command-line tools, with Kafka's own Java client inside.
-
-ConsumerPerformance and the console consumer without `--partition` join a group, which nobody coordinates yet.
-"""
+"""Kafka's own command-line tools, with Kafka's own Java client inside."""
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from drivers import CODECS, Sent
 from drivers.confluent import Confluent
-from nodes.java_tools import JavaTools, java_tools
+from nodes.java_tools import JavaTools
 from nodes.topics import Server, Topics
 from peers.jvm import ToolFailedError
 
@@ -20,12 +16,6 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-
-
-@pytest.fixture(scope="module")
-def tools(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaTools]:
-    with java_tools(kafka_jars, tmp_path_factory.mktemp("tools")) as started:
-        yield started
 
 
 def tool(tools: JavaTools, server: Server, name: str, *arguments: str, stdin: str = "") -> str:

@@ -5,53 +5,21 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from nodes.java_members import SOURCE, JavaMembers
-from nodes.java_tools import JavaTools, compiled, java_tools
+from nodes.java_members import JavaMembers
+from nodes.java_tools import JavaTools, java_tools
 from nodes.ottla_node import OttlaNode, running_node
-from nodes.topics import KEEPING, Server, Topics
+from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
 from peers.broker import wait_until
 
 PARTITIONS, TOTAL = 6, 3_000
+SESSION_MS = 4_000
+"""So soon a killed member is missed."""
 CONFIGS = "kafka.admin.ConfigCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-PROMPT = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "4000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "100",
-}
-"""Members that vanish are missed soon, and changes follow each other at once."""
-
-CLASSIC = {"group_protocol": "classic", "heartbeat_interval_ms": "100"}
+CLASSIC = {"group_protocol": "classic", "heartbeat_interval_ms": "100", "session_timeout_ms": str(SESSION_MS)}
 CONSUMER = {"group_protocol": "consumer"}
-BRIEF = {"classic": {"session_timeout_ms": "4000"}, "consumer": {}}
 PROTOCOLS = {"classic": CLASSIC, "consumer": CONSUMER}
-
-
-@pytest.fixture(scope="module")
-def classes(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(kafka_jars, SOURCE, tmp_path_factory.mktemp("classes"))
-
-
-@pytest.fixture(scope="module")
-def tools(kafka_jars: Path, classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaTools]:
-    with java_tools(kafka_jars, tmp_path_factory.mktemp("tools"), classes) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def prompt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
-    with running_node(tmp_path_factory.mktemp("prompt"), KEEPING | PROMPT) as node:
-        yield node
-
-
-@pytest.fixture(params=["prompt", "kafka"])
-def server(request: pytest.FixtureRequest) -> Server:
-    chosen: Server = request.getfixturevalue(request.param)
-    return chosen
 
 
 @pytest.fixture
@@ -61,9 +29,10 @@ def topic(server: Server, topics: Topics) -> str:
 
 def members_of(tools: JavaTools, server: Server, group: str, **settings: str) -> JavaMembers:
     """Members of a group whose changes follow each other at once."""
-    quick = "consumer.heartbeat.interval.ms=100,consumer.assignment.interval.ms=0"
+    quick = {"heartbeat.interval": 100, "assignment.interval": 0, "session.timeout": SESSION_MS}
+    given = ",".join(f"consumer.{name}.ms={value}" for name, value in quick.items())
     named = ["--entity-type", "groups", "--entity-name", group]
-    tools.run(CONFIGS, "--bootstrap-server", server.bootstrap, "--alter", *named, "--add-config", quick)
+    tools.run(CONFIGS, "--bootstrap-server", server.bootstrap, "--alter", *named, "--add-config", given)
     return JavaMembers(tools, server.bootstrap, group, **settings)
 
 
@@ -123,22 +92,27 @@ def test_restart_of_a_static_member_moves_nothing(server: Server, topic: str, to
     members.leave("other", "static")
 
 
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    """A node to be killed."""
+    with running_node(tmp_path_factory.mktemp("mortal"), KEEPING | QUICK_GROUPS) as node:
+        yield node
+
+
 @pytest.fixture
-def doomed(kafka_jars: Path, classes: Path, tmp_path: Path) -> Iterator[JavaTools]:
+def doomed(kafka_jars: Path, java_classes: Path, tmp_path: Path) -> Iterator[JavaTools]:
     """A JVM to be killed."""
-    with java_tools(kafka_jars, tmp_path, classes) as started:
+    with java_tools(kafka_jars, tmp_path, java_classes) as started:
         yield started
 
 
 def test_groups_go_on_where_they_committed(
-    prompt: OttlaNode, topics: Topics, tools: JavaTools, doomed: JavaTools
+    mortal: OttlaNode, topics: Topics, tools: JavaTools, doomed: JavaTools
 ) -> None:
     """First the node is killed under its members, then the members; both times nothing is read twice or not at all."""
-    topic = topics.create(prompt, partitions=PARTITIONS)
+    topic = topics.create(mortal, partitions=PARTITIONS)
     groups = {protocol: f"{topic}-{protocol}" for protocol in PROTOCOLS}
-    dying = [
-        members_of(doomed, prompt, group, **PROTOCOLS[protocol] | BRIEF[protocol]) for protocol, group in groups.items()
-    ]
+    dying = [members_of(doomed, mortal, group, **PROTOCOLS[protocol]) for protocol, group in groups.items()]
     for members in dying:
         members.join("a", topic)
         members.join("b", topic)
@@ -146,13 +120,13 @@ def test_groups_go_on_where_they_committed(
     dying[0].write(topic, range(60))
     for members in dying:
         wait_until_taken(members, range(60))
-    prompt.kill()
-    prompt.start()
+    mortal.kill()
+    mortal.start()
     dying[0].write(topic, range(60, 120))
     for members in dying:
         wait_until_taken(members, range(120))
     doomed.kill()
-    heirs = [members_of(tools, prompt, group, **PROTOCOLS[protocol]) for protocol, group in groups.items()]
+    heirs = [members_of(tools, mortal, group, **PROTOCOLS[protocol]) for protocol, group in groups.items()]
     heirs[0].write(topic, range(120, 150))
     for members in heirs:
         members.join("c", topic)
@@ -164,21 +138,21 @@ def test_groups_go_on_where_they_committed(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_copy_is_exact_through_kills(
-    prompt: OttlaNode, topics: Topics, tools: JavaTools, doomed: JavaTools, protocol: str
+    mortal: OttlaNode, topics: Topics, tools: JavaTools, doomed: JavaTools, protocol: str
 ) -> None:
     """Copiers come and go, are killed in the middle of transactions, and so is the node: what is in the copy is what is
     in the source, each record once (I12)."""
-    source, target = topics.create(prompt, partitions=PARTITIONS), topics.create(prompt, partitions=PARTITIONS)
-    small_steps = PROTOCOLS[protocol] | BRIEF[protocol] | {"max_poll_records": "10"}
-    dying = members_of(doomed, prompt, target, **small_steps)
-    heirs = members_of(tools, prompt, target, **small_steps)
+    source, target = topics.create(mortal, partitions=PARTITIONS), topics.create(mortal, partitions=PARTITIONS)
+    small_steps = PROTOCOLS[protocol] | {"max_poll_records": "10"}
+    dying = members_of(doomed, mortal, target, **small_steps)
+    heirs = members_of(tools, mortal, target, **small_steps)
     heirs.write(source, range(TOTAL))
     dying.copy("a", source, target)
     dying.copy("b", source, target)
     dying.copy("c", source, target)
     wait_until(partial(_has, heirs, target, TOTAL // 10), "the copiers get on")
-    prompt.kill()
-    prompt.start()
+    mortal.kill()
+    mortal.start()
     wait_until(partial(_has, heirs, target, TOTAL // 4), "the copiers get on after the node's death")
     doomed.kill()
     heirs.copy("a", source, target)
@@ -189,7 +163,7 @@ def test_copy_is_exact_through_kills(
     wait_until(partial(_has, heirs, target, TOTAL), "the copy is complete")
     heirs.leave("b", "c")
     assert heirs.read(target) == list(range(TOTAL))
-    assert int(_transaction(tools, prompt, f"{target}-b")["ProducerEpoch"]) > 2, "version 2: an epoch per transaction"
+    assert int(_transaction(tools, mortal, f"{target}-b")["ProducerEpoch"]) > 2, "version 2: an epoch per transaction"
 
 
 def _has(members: JavaMembers, topic: str, count: int) -> bool:
