@@ -187,7 +187,7 @@ class Admin:
     # Records.
 
     async def _delete_records(self, live: LiveTopic) -> None:
-        if live.plan.fleeting or "delete" not in live.plan.settings["cleanup.policy"]:
+        if live.plan.fleeting or live.plan.kept or "delete" not in live.plan.settings["cleanup.policy"]:
             return
         key = (live.topic_id, self._scene.random.randrange(live.partitions))
         history = self._scene.ledger.partition(key)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ottla.sim.checkers import Violation
 from ottla.sim.node.swarm import TopicPlan
+from ottla.sim.node.transaction_history import Outcome, Transaction
 from ottla.sim.records import Record
 from ottla.wire.uuids import uuid_to_text
 
@@ -42,6 +43,12 @@ class Sent:
     """Where it was acknowledged."""
     acked_at: float = 0.0
     refusal: str = ""
+    transaction: Transaction | None = None
+
+    @property
+    def may_be_aborted(self) -> bool:
+        """Whether it counts for nobody, perhaps: a cleaner may remove it, and it takes no other's place."""
+        return self.transaction is not None and self.transaction.may_be_aborted
 
     @property
     def is_refused(self) -> bool:
@@ -195,6 +202,7 @@ class Ledger:
             if history.start_asked <= offset < start
             and (retention_ms < 0 or sent.timestamp + retention_ms > self.latest_ms)
             and not (history.plan.compacts and newest[sent.key] > offset)  # The cleaner took it before.
+            and not (history.plan.compacts and sent.may_be_aborted)
         ]
         if early:
             raise Violation(
@@ -204,7 +212,7 @@ class Ledger:
     def _check_once(self, key: Key, found: Mapping[int, Record]) -> None:
         at: dict[bytes, int] = {}
         for offset, record in found.items():
-            id_ = next(value or b"" for name, value in record.headers if name == ID)
+            id_ = self.id_of(record)
             if id_ in at and self.sent[id_].once:
                 raise Violation("I3", f"{name_of(key)}: {told(self.sent[id_])} stands at {at[id_]} and at {offset}")
             at[id_] = offset
@@ -212,10 +220,16 @@ class Ledger:
     def _check_superseded(self, key: Key, offset: int, found: Mapping[int, Record]) -> None:
         """What a cleaner removed has a newer record of its key, unless that said to delete it and is gone, too."""
         sent = self.partition(key).known[offset]
-        if (key, sent.key) in self._tombstones:
+        if (key, sent.key) in self._tombstones or sent.may_be_aborted:
             return
-        if not any(at > offset and record.key == sent.key for at, record in found.items()):
+        if not any(
+            at > offset and record.key == sent.key and not self._is_aborted(record) for at, record in found.items()
+        ):
             raise Violation("I20", f"{name_of(key)} lost {told(sent)} at {offset}, the newest of its key")
+
+    def _is_aborted(self, record: Record) -> bool:
+        transaction = self.sent[self.id_of(record)].transaction
+        return transaction is not None and transaction.outcome is Outcome.ABORTED
 
     def _check_order(self, key: Key) -> None:
         newest: dict[str, tuple[int, int]] = {}
@@ -226,6 +240,10 @@ class Ledger:
             if sent.number < number:
                 raise Violation("I9", f"{name_of(key)}: {told(sent)} at {offset} was sent before the one at {at}")
             newest[sent.sender] = (sent.number, offset)
+
+    @staticmethod
+    def id_of(record: Record) -> bytes:
+        return next(value or b"" for name, value in record.headers if name == ID)
 
     def acknowledged(self) -> Iterable[Sent]:
         return (sent for sent in self.sent.values() if sent.offset is not None)

@@ -9,7 +9,7 @@ from ottla.client.core.names import TopicPartition
 from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
 from ottla.sim.checkers import Violation
-from ottla.sim.node.ledger import ID, Key, Sent
+from ottla.sim.node.ledger import ID, Key, Sent, told
 from ottla.sim.node.scene import NODE, Scene
 from ottla.sim.records import Record
 from ottla.wire.api.api_versions import ApiVersionsRequest
@@ -86,21 +86,22 @@ class LibraryConsumer:
         scene = self._scene
         async with _client(scene, self._name) as client:
             while not scene.ending:
+                committed = scene.random.random() < 0.5
                 consumer = Consumer(
                     client,
                     reset=BEGINNING,
-                    committed=scene.random.random() < 0.5,
+                    committed=committed,
                     sessions=scene.random.random() < 0.5,
                     partition_bytes_max=scene.random.choice((300, 1 << 20)),
                 )
                 try:
-                    await self._consume(consumer)
+                    await self._consume(consumer, committed=committed)
                 except ClientError:
                     await scene.pause(1)
                 finally:
                     await consumer.close()
 
-    async def _consume(self, consumer: Consumer) -> None:
+    async def _consume(self, consumer: Consumer, *, committed: bool) -> None:
         scene = self._scene
         ids = {name: topic.topic_id for name, topic in scene.topics.items() if not topic.plan.fleeting}
         wanted = [
@@ -118,7 +119,9 @@ class LibraryConsumer:
             for one in await consumer.poll(timeout_ms=1_000):
                 partition = TopicPartition(one.topic, one.partition)
                 record = Record(one.offset, one.timestamp, one.key, one.value, one.headers)
-                scene.ledger.read((ids[one.topic], one.partition), record, life=life)
+                sent = scene.ledger.read((ids[one.topic], one.partition), record, life=life)
+                if committed and sent.transaction is not None:
+                    sent.transaction.seen(told(sent))
                 if life == scene.ledger.lives and one.offset <= positions.get(partition, -1):
                     raise Violation("I8", f"{partition}: {one.offset} was given out after {positions[partition]}")
                 positions[partition] = one.offset

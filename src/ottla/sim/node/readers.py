@@ -5,6 +5,7 @@ from typing import Any
 
 from ottla.client.core.errors import ClientError
 from ottla.sim.checkers import Violation
+from ottla.sim.node.committed import with_verdict
 from ottla.sim.node.ledger import Key, name_of, told
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.records import BadBatch, Batch, Record, decode_all
@@ -144,7 +145,7 @@ class Reader:
         scene, history = self._scene, self._scene.ledger.partition(key)
         upper = data.last_stable_offset if self._committed else data.high_watermark
         scene.ledger.told_offsets(key, start=data.log_start_offset, watermark=data.high_watermark, life=life)
-        for batch in batches_in(key, data):
+        for batch, is_committed in with_verdict(batches_in(key, data), data.aborted_transactions or ()):
             if batch.last_offset >= upper:
                 raise Violation(
                     "I14", f"{name_of(key)}: offset {batch.last_offset} was read, readable is up to {upper}"
@@ -155,8 +156,10 @@ class Reader:
                 raise Violation(
                     "I8", f"{name_of(key)}: asked for {position}, got {batch.base_offset} to {batch.last_offset}"
                 )
-            for record in batch.records:
+            for record in () if batch.is_control else batch.records:
                 sent = scene.ledger.read(key, record, life=life)
+                if self._committed and is_committed and sent.transaction is not None:
+                    sent.transaction.seen(told(sent))
                 if record.offset >= position and scene.is_calm and self._min_bytes == 1 and sent.acked_at:
                     late_s = scene.now - max(asked_at, sent.acked_at)
                     if late_s > PROMPT_S:
@@ -215,7 +218,7 @@ class Damaged(Exception):
     """A reader was told that something cannot be read."""
 
 
-async def read_all(line: Line, key: Key) -> tuple[dict[int, Record], int, int]:
+async def read_all(line: Line, key: Key, *, committed: bool = False) -> tuple[dict[int, Record], int, int]:
     """Every record of a partition, where it begins and where it ends. Raises `Damaged`, ClientError."""
     found: dict[int, Record] = {}
     position, start = 0, 0
@@ -224,6 +227,7 @@ async def read_all(line: Line, key: Key) -> tuple[dict[int, Record], int, int]:
             max_wait_ms=0,
             min_bytes=0,
             max_bytes=1 << 20,
+            isolation_level=int(committed),
             topics=[FetchTopic(topic_id=key[0], partitions=[_wanted(key[1], position, 1 << 20)])],
         )
         answer = await line.call(request)
@@ -235,12 +239,13 @@ async def read_all(line: Line, key: Key) -> tuple[dict[int, Record], int, int]:
         if error is not Error.NONE:
             raise Damaged(f"{name_of(key)} at {position}: {error.name}")
         start = data.log_start_offset
-        before = position
-        for batch in batches_in(key, data):
-            found.update({record.offset: record for record in batch.records})
+        before, end = position, data.last_stable_offset if committed else data.high_watermark
+        for batch, is_committed in with_verdict(batches_in(key, data), data.aborted_transactions or ()):
+            if is_committed or not (committed or batch.is_control):
+                found.update({record.offset: record for record in batch.records})
             position = batch.last_offset + 1
-        if position >= data.high_watermark or position == before:
-            return {offset: record for offset, record in found.items() if offset >= start}, start, data.high_watermark
+        if position >= end or position == before:
+            return {offset: record for offset, record in found.items() if offset >= start}, start, end
 
 
 async def _log_start(line: Line, key: Key) -> int:

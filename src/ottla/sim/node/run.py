@@ -57,7 +57,7 @@ def run_seed(seed: int) -> Outcome:
         nonlocal world
         loop.set_task_factory(make_task)
         loop.set_exception_handler(escaped)
-        world = World(draw(random), random, clock, transcript)
+        world = World(draw(random, seed), random, clock, transcript)
         await world.play()
 
     with transcript.listening():

@@ -11,13 +11,17 @@ from ottla.client.core.addresses import Address
 from ottla.client.core.errors import ClientError
 from ottla.sim.clock import SimClock
 from ottla.sim.network import Host, SimNetwork
+from ottla.sim.node.group_history import GroupHistory
 from ottla.sim.node.ledger import ID, Key, Ledger, Sent
 from ottla.sim.node.swarm import TopicPlan
+from ottla.sim.node.transaction_history import TransactionHistory
 from ottla.sim.records import Record
+from ottla.wire.api.find_coordinator import FindCoordinatorRequest
 
 NODE = Address("node", 9092)
 ANSWER_MS_MAX = 2_500
 CONNECT_TIMEOUT_MS = 2_000
+OF_GROUP, OF_TRANSACTION = 0, 1
 
 
 @dataclass(slots=True)
@@ -39,8 +43,16 @@ class Scene:
         self.ledger = ledger
         self.note = note
         self.topics: dict[str, LiveTopic] = {}
+        self.transactions = TransactionHistory()
+        self.groups = GroupHistory()
+        self.workers: dict[str, None] = {}
+        """The groups that take part."""
+        self.sources: dict[bytes, tuple[str, Key, int]] = {}
+        """Of each record that a group wrote for another one: the group, and where the other stands."""
         self.ending = False
         """Clients end what they began and begin nothing new."""
+        self.closing = False
+        """Nobody writes any more: groups read what is left."""
         self.is_calm = False
         """Nothing goes wrong in this run: whatever takes long takes too long."""
         self.stops: Callable[[], int] = lambda: 0
@@ -107,6 +119,12 @@ class Line:
                 return await self.call(request)
             except ClientError:
                 await self.scene.pause(0.5)
+
+    async def find_coordinator(self, key: str, key_type: int) -> None:
+        """Until there is one: the first who asks has its topic made."""
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        while (await self.ask(request)).coordinators[0].error_code:
+            await self.scene.pause(0.5)
 
     def hang_up(self) -> None:
         if self._connection is not None:

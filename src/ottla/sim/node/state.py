@@ -1,13 +1,15 @@
 """What a node has in memory, as the checkers compare it: bounds, producers, budgets."""
 
-import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
+from ottla.broker.waiters import Waiter
 from ottla.config import FLUSH_MESSAGES
+from ottla.core.metadata.names import is_internal
 from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import Key, name_of
+from ottla.sim.records import decode_all
 
 OPEN_REQUESTS_MAX = 64
 QUEUED_BYTES_MAX = 1 << 20
@@ -18,15 +20,20 @@ FRAME_BYTES_MAX = 1 << 18
 class LogState:
     start: int
     end: int
-    digest: str
-    """Of all its bytes."""
+    data: bytes = field(repr=False)
+    """All its bytes."""
+
+
+ProducerFacts = tuple[int, int, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
     logs: dict[Key, LogState]
-    producers: dict[Key, dict[int, tuple[int, int, int]]]
-    """Producer id to epoch, last sequence and last offset."""
+    producers: dict[Key, dict[int, ProducerFacts]]
+    """Producer id to epoch, last sequence, last offset and where its open transaction begins."""
+    internal: frozenset[Key]
+    """The coordinators' logs."""
 
     @property
     def ends(self) -> dict[Key, int]:
@@ -47,28 +54,39 @@ def recovered(node: Node) -> Recovered:
     logs, producers = {}, {}
     for key, partition in partitions(node):
         log = partition.log.log
-        logs[key] = LogState(log.log_start_offset, log.end_offset, _digest(node, partition))
+        logs[key] = LogState(log.log_start_offset, log.end_offset, _data(node, partition))
         producers[key] = {
-            producer_id: (known.epoch, known.last_sequence, known.last_data_offset)
+            producer_id: (known.epoch, known.last_sequence, known.last_data_offset, known.txn_first_offset)
             for producer_id, known in sorted(log.producers.by_id.items())
         }
-    return Recovered(logs, producers)
+    internal = [topic.topic_id for topic in node.metadata.image.topics.values() if is_internal(topic.name)]
+    return Recovered(logs, producers, frozenset(key for key in logs if key[0] in internal))
 
 
-def _digest(node: Node, partition: Partition) -> str:
+def _data(node: Node, partition: Partition) -> bytes:
     """Of the files, read past the node: to look is no step of its disk."""
-    digest = hashlib.blake2b(digest_size=8)
     contents = node.store.disk.contents()  # type: ignore[attr-defined]
-    for segment in partition.log.log.segments:
-        digest.update(contents[partition.log.here.of(segment).path(".log")] or b"")
-    return digest.hexdigest()
+    paths = [partition.log.here.of(segment).path(".log") for segment in partition.log.log.segments]
+    return b"".join(contents[path] or b"" for path in paths)
+
+
+def check_same(first: Recovered, again: Recovered) -> None:
+    """I22: what recovers twice is the same; a coordinator may have ended transactions meanwhile."""
+    if first.logs.keys() != again.logs.keys():
+        raise Violation("I22", f"recovered once: {list(first.logs)}; recovered twice: {list(again.logs)}")
+    for key, log in first.logs.items():
+        other = again.logs[key]
+        added = other.data[len(log.data) :]
+        ours = key in again.internal or all(batch.is_control for batch in decode_all(added))
+        if log.start != other.start or not other.data.startswith(log.data) or not ours:
+            raise Violation("I22", f"{name_of(key)} recovered once: {log}; recovered twice: {other}")
 
 
 def check_producers(before: Recovered, after: Recovered) -> None:
     """I19: what a node rebuilds of its producers is what the one before it knew."""
     for key, known in before.producers.items():
-        if key not in after.producers:
-            continue
+        if key not in after.producers or after.logs[key].end > before.logs[key].end:
+            continue  # A coordinator has ended transactions as soon as it was loaded.
         for producer_id, state in known.items():
             rebuilt = after.producers[key].get(producer_id)
             forgotten = rebuilt is None and state[2] < after.logs[key].start
@@ -105,13 +123,18 @@ class Watch:
             raise Violation("I18", f"{name_of(key)}: readable up to {watermark}, synced up to {log.recovery_point}")
 
 
+def fetches_waiting(partition: Partition) -> list[Waiter]:
+    """Coordinators watch their partitions, too."""
+    return [waiter for waiter in partition.waiters if isinstance(waiter, Waiter)]
+
+
 def _check_budgets(node: Node) -> None:
     """I26: what connections may hold, and what is held for those that are gone: nothing."""
     logs = [partition for _, partition in partitions(node)]
     everything = sum(partition.log.log.size for partition in logs)
     # Fetches that wait are answered together; over a transport without a socket each answer is read into memory.
     held_bytes_max = QUEUED_BYTES_MAX + FRAME_BYTES_MAX + OPEN_REQUESTS_MAX * (everything + 10_000)
-    waiters = {waiter: None for partition in logs for waiter in partition.waiters}
+    waiters = {waiter: None for partition in logs for waiter in fetches_waiting(partition)}
     open_requests = sum(connection.open_requests for connection in node.connections)
     if len(waiters) > open_requests:
         raise Violation("I26", f"{len(waiters)} fetches wait, {open_requests} requests are open")

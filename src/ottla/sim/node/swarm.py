@@ -3,7 +3,7 @@
 Swarm style: a seed leaves most things out; some have no faults at all, so that a failure there says it is not them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from ottla.sim.faults import EIO, Fault
@@ -11,6 +11,11 @@ from ottla.sim.network import Weather
 
 LONG_MAX = str(2**63 - 1)
 NEVER = 1e9
+COORDINATED = ("transactional", "group_consumer", "transformer")
+"""Clients that need a coordinator, for their group, their transactions or both."""
+_COORDINATED = 0.5
+"""How many of the seeds have some of them."""
+_COORDINATION = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,8 @@ class TopicPlan:
     settings: dict[str, str]
     fleeting: bool = False
     """Deleted and made again under the same name."""
+    kept: bool = False
+    """Nothing is ever removed from it."""
 
     @property
     def is_synced(self) -> bool:
@@ -64,7 +71,14 @@ class NodeSwarm:
         )
 
 
-def draw(random: Random) -> NodeSwarm:
+def draw(random: Random, seed: int = 0) -> NodeSwarm:
+    swarm = _draw(random)
+    # By chance of its own: a seed without coordination stays the run that it was.
+    coordination = Random(seed + _COORDINATION)
+    return _with_coordination(swarm, coordination) if coordination.random() < _COORDINATED else swarm
+
+
+def _draw(random: Random) -> NodeSwarm:
     topics = [_topic(random, f"stable-{number}", fleeting=False) for number in range(random.choice((1, 1, 2)))]
     if random.random() < 0.5:
         topics.append(_topic(random, "fleeting", fleeting=True))
@@ -116,6 +130,60 @@ def _topic(random: Random, name: str, *, fleeting: bool) -> TopicPlan:
         "compression.type": random.choice(("producer", "producer", "producer", "zstd")),
     }
     return TopicPlan(name, random.choice((1, 2, 3)), settings, fleeting)
+
+
+def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
+    """The same life with groups and transactions. They outlast what the internal topics outlast: where power is lost,
+    everything is synced."""
+    is_lossy = random.random() < 0.6
+    topics = [
+        replace(topic, settings=topic.settings | ({"flush.messages": "1"} if is_lossy else {}))
+        for topic in swarm.topics
+    ]
+    topics += [_kept(random, name, is_lossy=is_lossy) for name in ("input", "output")]
+    kinds = [kind for kind in COORDINATED if random.random() < 0.6] or [random.choice(COORDINATED)]
+    clients = [kind for kind in kinds for _ in range(random.choice((1, 2, 3)))]
+    broker = {
+        "log.flush.interval.messages": "1" if is_lossy else LONG_MAX,
+        "offsets.topic.num.partitions": random.choice(("1", "3")),
+        "log.roll.ms": random.choice(("2000", "604800000")),  # So that coordinators' logs are cleaned.
+        "transaction.state.log.num.partitions": random.choice(("1", "3")),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": random.choice(("1000", "5000")),
+        "group.min.session.timeout.ms": "1000",
+        "group.initial.rebalance.delay.ms": random.choice(("0", "1000")),
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "3000",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.heartbeat.interval.ms": "700",
+        "group.consumer.assignment.interval.ms": random.choice(("0", "1000")),
+    }
+    lossless = {kind: every for kind, every in swarm.mishaps.items() if kind != "lose_power"}
+    return replace(
+        swarm,
+        broker=swarm.broker | broker,
+        topics=tuple(topics),
+        clients=(*_fewer(random, swarm.clients), *clients),
+        faults=swarm.faults if is_lossy else (),
+        crash_steps=swarm.crash_steps if is_lossy else 0,
+        mishaps=swarm.mishaps if is_lossy else lossless,
+    )
+
+
+def _fewer(random: Random, clients: tuple[str, ...]) -> tuple[str, ...]:
+    """Most of the others stay away: they have their own seeds."""
+    writers = [kind for kind in clients if kind in ("idempotent", "plain")][:1] or ["idempotent"]
+    return (*writers, *(kind for kind in clients if kind not in writers and random.random() < 0.4))
+
+
+def _kept(random: Random, name: str, *, is_lossy: bool) -> TopicPlan:
+    settings = {
+        "flush.messages": "1" if is_lossy else LONG_MAX,
+        "cleanup.policy": "delete",
+        "internal.segment.bytes": random.choice(("4000", "1000000")),
+        "retention.ms": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
+    return TopicPlan(name, random.choice((1, 2, 3)), settings, kept=True)
 
 
 def _clients(random: Random, *, with_fleeting: bool) -> tuple[str, ...]:

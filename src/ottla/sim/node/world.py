@@ -16,14 +16,17 @@ from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.sim.network import SimNetwork
 from ottla.sim.node.admin import Admin
+from ottla.sim.node.coordination_audit import audit_coordination
 from ottla.sim.node.ledger import Key, Ledger, name_of
 from ottla.sim.node.machine import Machine, look_twice
 from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance, Pipeliner
 from ottla.sim.node.readers import Damaged, Reader, read_all
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.senders import Bad, Idempotent, Plain
-from ottla.sim.node.state import Watch, partitions
-from ottla.sim.node.swarm import NodeSwarm
+from ottla.sim.node.state import Watch, fetches_waiting, partitions
+from ottla.sim.node.swarm import COORDINATED, NodeSwarm
+from ottla.sim.node.transactional import TransactionalProducer
+from ottla.sim.node.workers import GroupConsumer, Transformer, Worker
 from ottla.sim.records import BadBatch
 from ottla.sim.rot import flip_bits
 from ottla.sim.transcript import Transcript
@@ -52,6 +55,9 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
     "library_consumer": LibraryConsumer,
     "pipeliner": Pipeliner,
     "nuisance": Nuisance,
+    "transactional": TransactionalProducer,
+    "group_consumer": GroupConsumer,
+    "transformer": Transformer,
 }
 
 
@@ -77,6 +83,7 @@ class World:
             and not (swarm.mishaps or swarm.faults or swarm.crash_steps)
             and swarm.weather.window >= 1 << 16
             and "nuisance" not in swarm.clients
+            and not any(kind in COORDINATED for kind in swarm.clients)
         )
 
     async def play(self) -> None:
@@ -86,10 +93,12 @@ class World:
         tasks = [asyncio.ensure_future(guard) for guard in guards]
         try:
             await self._all([asyncio.ensure_future(self._set_up())], tasks, within_s=600)
-            actors = [asyncio.ensure_future(actor.run()) for actor in self._actors()]
-            await self._run_for(self.swarm.seconds, [*tasks, *actors])
+            playing = {asyncio.ensure_future(actor.run()): isinstance(actor, Worker) for actor in self._actors()}
+            await self._run_for(self.swarm.seconds, [*tasks, *playing])
             self._heal()
-            await self._all(actors, tasks, within_s=SETTLED_S)
+            await self._all([task for task, is_worker in playing.items() if not is_worker], tasks, within_s=SETTLED_S)
+            self.scene.closing = True
+            await self._all(list(playing), tasks, within_s=SETTLED_S)
             await self._all([asyncio.ensure_future(self._audit())], tasks, within_s=SETTLED_S)
         finally:
             for task in tasks:
@@ -192,6 +201,8 @@ class World:
             await self.admin.check_setting(live)
         for key in self.scene.all_keys():
             await self._audit_partition(line, key)
+        if any(kind in COORDINATED for kind in self.swarm.clients):
+            await audit_coordination(self.scene, line)
         line.hang_up()
 
     async def _audit_partition(self, line: Line, key: Key) -> None:
@@ -226,7 +237,7 @@ class World:
         node = self.machine.node
         assert node is not None
         self._watch.look(node)
-        waiting = [name_of(key) for key, partition in partitions(node) if partition.waiters]
+        waiting = [name_of(key) for key, partition in partitions(node) if fetches_waiting(partition)]
         if waiting:
             raise Violation("I26", f"fetches of clients that are gone wait for {waiting}")
 

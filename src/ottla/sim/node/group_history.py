@@ -1,0 +1,151 @@
+"""What members were told of their groups, and whether it fits together.
+
+Rule 1: in one generation of a classic group a partition has one owner.
+Rule 2: in a group of the consumer protocol a partition has one owner at a time: whoever has it keeps it until it says
+        that it gave it back, or until its session can be over.
+Rule 3: a commit is refused if, when it was sent, somebody else had been given the partition since its member was.
+Rule 4: a fetched offset is one that somebody committed, and none was committed for certain after that one was over.
+Every commit carries an id of its own in its metadata, so that it is known which one was fetched.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.sim.checkers import Violation
+from ottla.sim.node.ledger import Key, name_of
+from ottla.sim.node.transaction_history import Outcome, Transaction
+
+NEVER = float("inf")
+_RELEASED = -1.0
+NOTHING = -1
+"""What is fetched where nobody has committed."""
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    id: str
+    group: str
+    where: Key
+    offset: int
+    member: str
+    sent_at: float
+    transaction: Transaction | None = None
+    granted_at: float = NEVER
+    is_refused: bool = False
+
+    @property
+    def holds_from(self) -> float:
+        """When it held at the latest."""
+        return self.granted_at if self.transaction is None else self.transaction.ended_at
+
+    @property
+    def is_void(self) -> bool:
+        aborted = self.transaction is not None and self.transaction.outcome is Outcome.ABORTED
+        return self.is_refused or aborted
+
+
+@dataclass(slots=True)
+class _Owner:
+    member: str
+    since: float
+    until: float = NEVER
+    """When its session may be over; `NEVER` in a classic group, where generations count."""
+    generation: int = NOTHING
+
+
+@dataclass(slots=True)
+class _Group:
+    owners: dict[Key, _Owner] = field(default_factory=dict)
+    assigned: dict[tuple[int, Key], str] = field(default_factory=dict)
+    """By generation of a classic group."""
+    commits: dict[Key, list[Commit]] = field(default_factory=dict)
+    finished: dict[Key, None] = field(default_factory=dict)
+    """Partitions of which a member has committed the end, after the last was written."""
+
+
+class GroupHistory:
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._commits: dict[str, Commit] = {}
+
+    def group(self, name: str) -> _Group:
+        return self._groups.setdefault(name, _Group())
+
+    # Who owns what.
+
+    def assigned(self, name: str, generation: int, member: str, partitions: "list[Key]", now: float) -> None:
+        """A member of a classic group was told its part of a generation."""
+        group = self.group(name)
+        for key in partitions:
+            owner = group.assigned.setdefault((generation, key), member)
+            if owner != member:
+                raise Violation(
+                    "I11", f"{name_of(key)} belongs to {owner} and {member} in generation {generation} of {name}"
+                )
+            if key not in group.owners or group.owners[key].generation < generation:  # Answers may come late.
+                group.owners[key] = _Owner(member, now, generation=generation)
+
+    def given(self, name: str, member: str, partitions: "list[Key]", now: float, until: float) -> None:
+        """A member of the consumer protocol was told that these are its own; its session lasts until then at least."""
+        group = self.group(name)
+        for key in partitions:
+            owner = group.owners.get(key)
+            if owner is not None and owner.member != member and owner.until > now:
+                raise Violation(
+                    "I11", f"{name_of(key)} was given to {member} of {name}, but {owner.member} has not given it back"
+                )
+            group.owners[key] = _Owner(member, now, until)
+
+    def extended(self, name: str, member: str, until: float) -> None:
+        """A heartbeat was answered."""
+        for owner in self.group(name).owners.values():
+            if owner.member == member and owner.until > _RELEASED:
+                owner.until = max(owner.until, until)
+
+    def released(self, name: str, member: str, partitions: "list[Key]") -> None:
+        """A member is about to say that it has these no longer, or is not there any more."""
+        for key in partitions:
+            owner = self.group(name).owners.get(key)
+            if owner is not None and owner.member == member:
+                owner.until = _RELEASED
+
+    # Offsets.
+
+    def committing(
+        self, name: str, member: str, where: Key, offset: int, now: float, transaction: Transaction | None = None
+    ) -> Commit:
+        commit = Commit(f"commit-{len(self._commits) + 1}", name, where, offset, member, now, transaction)
+        self._commits[commit.id] = commit
+        self.group(name).commits.setdefault(where, []).append(commit)
+        return commit
+
+    def granted(self, commit: Commit, now: float) -> None:
+        commit.granted_at = now
+        owner = self.group(commit.group).owners.get(commit.where)
+        if owner is not None and owner.member != commit.member and owner.since < commit.sent_at:
+            raise Violation(
+                "I11",
+                f"{_told(commit)} by {commit.member} was granted; {owner.member} owned the partition since before",
+            )
+
+    def fetched(self, name: str, where: Key, offset: int, metadata: str | None, began: float) -> None:
+        """The group's offset was fetched, with a request sent at `began`, none pending."""
+        commits = self.group(name).commits.get(where, [])
+        held_from = -NEVER
+        if offset != NOTHING:
+            found = self._commits.get(metadata or "")
+            if found is None or (found.group, found.where, found.offset) != (name, where, offset):
+                raise Violation("I11", f"{name} is at {offset} ({metadata}) of {name_of(where)}: nobody committed that")
+            if found.is_void:
+                raise Violation(
+                    "I6" if found.transaction else "I11", f"{_told(found)} was refused or aborted, and holds"
+                )
+            if found.transaction is not None:
+                found.transaction.seen(_told(found))
+            held_from = found.holds_from
+        for commit in commits:
+            if commit.holds_from < began and commit.sent_at > held_from:
+                raise Violation("I11", f"{_told(commit)} is lost: {name} is at {offset} ({metadata})")
+
+
+def _told(commit: Commit) -> str:
+    return f"{commit.id} of {commit.group} for {name_of(commit.where)} at {commit.offset}"

@@ -1,0 +1,86 @@
+"""What producers asked of transactions, and whether what was seen of them fits.
+
+Rule 1: a transaction counts as aborted when nobody ever asked to commit it, or when every request to commit it was
+        refused; as committed when one was granted. Otherwise nobody knows, until something of it is seen.
+Rule 2: at read_committed nothing is seen of a transaction that nobody asked to commit (I5), or that was aborted (I4).
+Rule 3: of a committed transaction everything is seen, of the others nothing (I6).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ottla.sim.checkers import Violation
+
+if TYPE_CHECKING:
+    from ottla.sim.node.ledger import Sent
+
+
+class Outcome(Enum):
+    UNKNOWN = "is undecided"
+    COMMITTED = "was committed"
+    ABORTED = "was aborted"
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    name: str
+    writes: "list[Sent]" = field(default_factory=list)
+    commit_asked: bool = False
+    outcome: Outcome = Outcome.UNKNOWN
+    ended_at: float = float("inf")
+    """When its commit was granted."""
+    witness: str = ""
+    """What was seen of it first, by somebody who may see only what is committed."""
+
+    @property
+    def may_be_aborted(self) -> bool:
+        return self.outcome is not Outcome.COMMITTED and not self.witness
+
+    def committed(self, now: float) -> None:
+        if self.outcome is Outcome.ABORTED:
+            raise Violation("I6", f"{self.name} was aborted, and then its commit was granted")
+        self.outcome, self.ended_at = Outcome.COMMITTED, now
+
+    def aborted(self) -> None:
+        if self.witness:
+            raise Violation("I4", f"{self.name} was aborted, but {self.witness} of it was seen")
+        self.outcome = Outcome.ABORTED
+
+    def given_up(self) -> None:
+        """Its producer does nothing more about it."""
+        if not self.commit_asked:
+            self.aborted()
+
+    def seen(self, what: str) -> None:
+        """Somebody was given this, who may only be given what is committed."""
+        if not self.commit_asked:
+            raise Violation("I5", f"{what} was seen before anybody asked to commit {self.name}")
+        if self.outcome is Outcome.ABORTED:
+            raise Violation("I4", f"{what} was seen, though {self.name} was aborted")
+        self.witness = self.witness or what
+
+
+class TransactionHistory:
+    def __init__(self) -> None:
+        self.all: list[Transaction] = []
+
+    def begin(self, producer: str) -> Transaction:
+        transaction = Transaction(f"transaction {len(self.all) + 1} of {producer}")
+        self.all.append(transaction)
+        return transaction
+
+    def audited(self, visible: Iterable[bytes], missing: Iterable[bytes]) -> None:
+        """Everything was read at read_committed: these records are there; those are not, and must be if committed."""
+        seen, unseen = set(visible), set(missing)
+        for transaction in self.all:
+            there = [sent for sent in transaction.writes if sent.id in seen]
+            lacking = [sent for sent in transaction.writes if sent.id in unseen]
+            for sent in there:
+                transaction.seen(f"record {sent.id.decode()}")
+            if lacking and not transaction.may_be_aborted:
+                why = transaction.witness and f"{transaction.witness} was seen"
+                raise Violation(
+                    "I6", f"record {lacking[0].id.decode()} is missing: {transaction.name} was committed {why}".rstrip()
+                )

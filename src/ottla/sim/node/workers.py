@@ -1,0 +1,286 @@
+"""Consumers in groups: those that only commit how far they are, and those that transform within transactions.
+
+Rule 1: a worker begins where its group is, and reads on from there without a gap until its assignment changes.
+Rule 2: what it transforms and how far it is, is committed in one transaction; whatever hinders that, it begins again
+        from where the group is.
+Rule 3: when nobody writes any more, the group reads to the end; then its members are done.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.client.core.errors import ClientError
+from ottla.sim.checkers import Violation
+from ottla.sim.node.committed import with_verdict
+from ottla.sim.node.group_history import NOTHING
+from ottla.sim.node.ledger import Key, Sent, name_of
+from ottla.sim.node.members import NOT_READY, STALE, ClassicMember, ConsumerMember, Member
+from ottla.sim.node.readers import batches_in
+from ottla.sim.node.scene import OF_GROUP, OF_TRANSACTION, Line, Scene
+from ottla.sim.node.transactional import Hindered, Session, new_writes
+from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.wire.errors import Error
+
+INPUT, OUTPUT = "input", "output"
+SESSION_MS = 3_000
+_COMMIT_BY_NAME = 9
+_COMMIT_AGAIN = (*NOT_READY, Error.KAFKA_STORAGE_ERROR)
+_FETCH_AGAIN = (Error.KAFKA_STORAGE_ERROR, Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+_PROTOCOLS: dict[str, Callable[[Scene, Line, str, str, int], Member]] = {
+    "classic": ClassicMember,
+    "consumer": ConsumerMember,
+}
+
+
+class Taken:
+    """What was read of one partition, and where to go on."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.records: list[tuple[int, Sent]] = []
+        self.at_end = False
+
+
+class Worker:
+    """A member of a group that reads `INPUT`; what it does with what it reads is for others to say."""
+
+    commits_in_transactions = False
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        random = scene.random
+        self._scene = scene
+        self._name = name
+        self._line = Line(scene, name)
+        kind = "transformers" if self.commits_in_transactions else "consumers"
+        protocol = random.choice(list(_PROTOCOLS))
+        self.group = f"{protocol}-{kind}"  # All members of a group speak one protocol.
+        self._member = _PROTOCOLS[protocol](scene, self._line, self.group, INPUT, SESSION_MS)
+        self._positions: dict[Key, int] = {}
+        self._changes = 0
+        self._fails = random.choice((0.0, 0.03, 0.1))
+
+    async def run(self) -> None:
+        scene = self._scene
+        scene.workers[self.group] = None
+        await self._line.find_coordinator(self.group, OF_GROUP)
+        while not self._is_done():
+            try:
+                await self._member.keep_up()
+                await self._work()
+                if not scene.ending:
+                    await self._stumble()
+            except (ClientError, Hindered) as error:
+                scene.note(f"{self._name}: {error}")
+                self._positions.clear()
+                await scene.pause(0.5)
+            await scene.pause(0.2)
+        await self._bow_out()
+        self._line.hang_up()
+
+    def _is_done(self) -> bool:
+        scene = self._scene
+        index = range(scene.topics[INPUT].partitions)
+        finished = scene.groups.group(self.group).finished
+        return scene.closing and all((scene.topics[INPUT].topic_id, number) in finished for number in index)
+
+    async def _bow_out(self) -> None:
+        try:
+            await self._member.leave()
+        except ClientError as error:
+            self._scene.note(f"{self._name} left without a word: {error}")
+
+    async def _stumble(self) -> None:
+        """Leave and come back, die and come back, or stand still for longer than a session."""
+        random = self._scene.random
+        if random.random() < self._fails:
+            match random.choice(("leave", "die", "pause")):
+                case "leave":
+                    await self._member.leave()
+                case "die":
+                    self._die()
+                case "pause":
+                    await self._scene.pause(2.5 * SESSION_MS / 1000)
+
+    def _die(self) -> None:
+        self._line.hang_up()
+        self._member.begin_anew()
+
+    async def _work(self) -> None:
+        if self._changes != self._member.changes:
+            self._changes = self._member.changes
+            self._positions.clear()
+        if not self._member.owned:
+            return
+        if not self._positions:
+            self._positions = await fetch_offsets(self._line, self.group, list(self._member.owned))
+        taken = await self._fetch()
+        if self._scene.random.random() < self._fails:
+            await self._scene.pause(2 * SESSION_MS / 1000)  # It may be somebody else's by then.
+        if any(one.records for one in taken.values()):
+            await self._finish(taken)
+        if self._changes != self._member.changes:
+            return
+        self._positions = {key: one.position for key, one in taken.items()}
+        if self._scene.closing:
+            finished = self._scene.groups.group(self.group).finished
+            finished.update({key: None for key, one in taken.items() if one.at_end and not one.records})
+
+    async def _fetch(self) -> dict[Key, Taken]:
+        topics = [
+            FetchTopic(
+                topic_id=key[0],
+                partitions=[FetchPartition(partition=key[1], fetch_offset=position, partition_max_bytes=2_000)],
+            )
+            for key, position in self._positions.items()
+        ]
+        request = FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=4_000, isolation_level=1, topics=topics)
+        answer = await self._line.call(request)
+        taken = {key: Taken(position) for key, position in self._positions.items()}
+        for topic in answer.responses:
+            for data in topic.partitions:
+                self._take((topic.topic_id, data.partition_index), taken, data)
+        return taken
+
+    def _take(self, key: Key, taken: dict[Key, Taken], data: Any) -> None:
+        error, one = Error(data.error_code), taken[key]
+        if error in _FETCH_AGAIN:
+            return
+        if error is not Error.NONE:
+            raise Violation("I8", f"a fetch of {name_of(key)} at {one.position} was refused: {error.name}")
+        asked, life = one.position, self._scene.ledger.lives
+        for batch, is_committed in with_verdict(batches_in(key, data), data.aborted_transactions or ()):
+            if batch.base_offset > one.position or batch.last_offset < one.position:
+                raise Violation(
+                    "I8", f"{name_of(key)}: at {one.position}, got {batch.base_offset} to {batch.last_offset}"
+                )
+            one.position = batch.last_offset + 1
+            for record in batch.records if is_committed else ():
+                sent = self._scene.ledger.read(key, record, life=life)
+                if sent.transaction is not None:
+                    sent.transaction.seen(f"record {sent.id.decode()}")
+                if record.offset >= asked:
+                    one.records.append((record.offset, sent))
+        one.at_end = one.position == data.last_stable_offset == data.high_watermark
+
+    async def _finish(self, taken: dict[Key, Taken]) -> None:
+        """Do what is to be done with the records, and commit how far the group is."""
+        raise NotImplementedError
+
+
+class GroupConsumer(Worker):
+    async def _finish(self, taken: dict[Key, Taken]) -> None:
+        member, scene = self._member, self._scene
+        commits = [
+            scene.groups.committing(self.group, member.member_id, key, one.position, scene.now)
+            for key, one in taken.items()
+            if one.records
+        ]
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=INPUT,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=commit.where[1],
+                            committed_offset=commit.offset,
+                            committed_metadata=commit.id,
+                        )
+                        for commit in commits
+                    ],
+                )
+            ],
+        )
+        answer = await self._line.call(request, at_most=_COMMIT_BY_NAME)
+        errors = {one.partition_index: Error(one.error_code) for one in answer.topics[0].partitions}
+        for commit in commits:
+            error = errors[commit.where[1]]
+            if error is Error.NONE:
+                scene.groups.granted(commit, scene.now)
+            elif error in STALE:
+                commit.is_refused = True
+                member.is_behind()
+            elif error not in _COMMIT_AGAIN:
+                raise Violation("I11", f"{commit.id} of {self.group} was refused: {error.name}")
+        if any(errors.values()):
+            raise Hindered(next(error.name for error in errors.values() if error))
+
+
+class Transformer(Worker):
+    """For every record that it reads it writes one: exactly one, whatever happens (I12)."""
+
+    commits_in_transactions = True
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        super().__init__(scene, name)
+        version, timeout_ms = scene.random.choice((1, 2, 2)), scene.random.choice((3_000, 6_000))
+        self._session = Session(scene, self._line, name, version, timeout_ms)
+
+    async def run(self) -> None:
+        await self._line.find_coordinator(self._name, OF_TRANSACTION)
+        await super().run()
+
+    def _die(self) -> None:
+        super()._die()
+        self._session.crash()
+
+    async def _finish(self, taken: dict[Key, Taken]) -> None:
+        transaction = await self._session.begin()
+        try:
+            await self._write(taken)
+            commits = [
+                self._scene.groups.committing(
+                    self.group, self._member.member_id, key, one.position, self._scene.now, transaction
+                )
+                for key, one in taken.items()
+                if one.records
+            ]
+            await self._session.send_offsets(self._member, INPUT, commits)
+            is_committed = await self._session.end(commit=self._scene.random.random() > self._fails)
+        except (Hindered, ClientError):
+            if self._session.transaction is not None:
+                await self._session.end(commit=False)
+            raise
+        if not is_committed:
+            raise Hindered("not committed")
+
+    async def _write(self, taken: dict[Key, Taken]) -> None:
+        scene, output = self._scene, self._scene.topics[OUTPUT]
+        for key, one in taken.items():
+            if one.records:
+                where = (output.topic_id, scene.random.randrange(output.partitions))
+                written = new_writes(scene, where, self._name, self._session.transaction, len(one.records))
+                for sent, (offset, _) in zip(written, one.records, strict=True):
+                    scene.sources[sent.id] = self.group, key, offset
+                await self._session.send(where, written)
+
+
+async def fetch_offsets(line: Line, group: str, keys: list[Key]) -> dict[Key, int]:
+    """Where a group is, once nothing is pending. Raises ClientError, `Hindered`."""
+    scene, began = line.scene, line.scene.now
+    topics = [OffsetFetchRequestTopics(name=INPUT, partition_indexes=[key[1] for key in keys])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
+    answer = (await line.call(request, at_most=_COMMIT_BY_NAME)).groups[0]
+    error = Error(answer.error_code)
+    if error is not Error.NONE:
+        if error not in _COMMIT_AGAIN:
+            raise Violation("I11", f"the offsets of {group} cannot be fetched: {error.name}")
+        raise Hindered(error.name)
+    told = {(keys[0][0], one.partition_index): one for one in answer.topics[0].partitions}
+    for key, one in told.items():
+        if one.error_code == Error.UNSTABLE_OFFSET_COMMIT:
+            raise Hindered("an offset is pending")
+        if one.error_code:
+            raise Violation("I11", f"the offset of {group} for {name_of(key)}: {Error(one.error_code).name}")
+        scene.groups.fetched(group, key, one.committed_offset, one.metadata, began)
+    return {key: 0 if one.committed_offset == NOTHING else one.committed_offset for key, one in told.items()}
