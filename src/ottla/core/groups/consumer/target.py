@@ -4,7 +4,6 @@ Rule 1: it is computed for a group's epoch, with everything that the decision wh
 Rule 2: only members whose part differs are written, and then the epoch: whoever reads the records sees a target whole.
 """
 
-from collections.abc import Set
 from typing import NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
@@ -43,7 +42,7 @@ def compute_target(
         if replaced != member.member_id:
             del members[replaced]
     specs = {member_id: _spec(group, one, topics) for member_id, one in members.items()}
-    counted = {topic_id for spec in specs.values() for topic_id in spec.topics}
+    counted = frozenset().union(*{spec.topics for spec in specs.values()})
     partitions = {topic_id: len(topics.image.topics_by_id[topic_id].partitions) for topic_id in counted}
     assignment = ASSIGNORS[assignor](GroupSpec(specs, partitions, is_homogeneous))
     written = [
@@ -59,6 +58,6 @@ def _spec(group: ConsumerGroup, member: Member, topics: TopicView) -> MemberSpec
     return MemberSpec(subscribed_ids(group, member, topics), group.target_of(member), member.instance_id)
 
 
-def _subscribed(group: ConsumerGroup, member: Member) -> Set[str]:
+def _subscribed(group: ConsumerGroup, member: Member) -> frozenset[str]:
     resolved = group.resolved_regexes.get(member.topic_regex) if member.topic_regex else None
     return member.topic_names if resolved is None else member.topic_names | resolved.topics

@@ -16,6 +16,7 @@ from ottla.core.metadata.image import Image, Topic
 from ottla.wire.records.metadata import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 NO_TOPICS_HASH: Final = 0
+_SUBSCRIPTIONS_REMEMBERED: Final = 1_000
 _MAGIC: Final = b"\0"
 _INT32: Final = struct.Struct("<i")
 _INT64: Final = struct.Struct("<q")
@@ -34,6 +35,7 @@ class TopicView:
         self.changes = 0
         """Counts up with every change of a topic: who saw the same count has seen the same topics."""
         self._hashes: dict[str, int] = {}
+        self._ids: dict[frozenset[str], frozenset[bytes]] = {}
 
     def changed(self, records: Sequence[MetadataRecord]) -> None:
         """The next records of the metadata log were committed."""
@@ -45,6 +47,7 @@ class TopicView:
                 self.changes += 1
                 # Which topic a removal meant cannot be looked up any more; hashing all again is seldom and cheap.
                 self._hashes.clear()
+                self._ids.clear()
 
     def by_name(self, name: str) -> Topic | None:
         return self.image.topics.get(name)
@@ -52,10 +55,15 @@ class TopicView:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self.image.topics_by_id.get(topic_id)
 
-    def ids(self, names: Iterable[str]) -> frozenset[bytes]:
-        """Those of the named topics that exist."""
-        topics = self.image.topics
-        return frozenset(topics[name].topic_id for name in names if name in topics)
+    def ids(self, names: frozenset[str]) -> frozenset[bytes]:
+        """Those of the named topics that exist. The members of a group ask for the same, one after the other."""
+        found = self._ids.get(names)
+        if found is None:
+            topics = self.image.topics
+            if len(self._ids) >= _SUBSCRIPTIONS_REMEMBERED:
+                self._ids.clear()
+            found = self._ids[names] = frozenset(topics[name].topic_id for name in names if name in topics)
+        return found
 
     def hash_of(self, names: Iterable[str]) -> int:
         """The metadata hash of a group subscribed to these topics; those that do not exist do not count."""

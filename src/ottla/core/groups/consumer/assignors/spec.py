@@ -6,19 +6,23 @@ Rule 3: what it is given is not changed; the partitions in an answer are new set
 """
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 Assignment = Mapping[bytes, Set[int]]
 """Partitions by topic id; a topic without partitions is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+_NOTHING: Assignment = MappingProxyType({})
+
+
+class MemberSpec(NamedTuple):
     """A member as an assignor sees it."""
 
     topics: Set[bytes]
     """The ids of the topics that it subscribed to and that exist."""
-    assigned: Assignment = field(default_factory=dict)
+    assigned: Assignment = _NOTHING
     """Its part of the target assignment so far."""
     instance_id: str | None = None
 
