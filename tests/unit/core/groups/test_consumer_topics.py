@@ -82,5 +82,17 @@ def test_a_hostile_pattern_takes_no_longer_than_the_text() -> None:
     assert Regexes().resolve([hostile], ["a" * 249], 0, 0)[hostile].topics == frozenset()
 
 
+def test_patterns_without_end_take_no_memory_without_end() -> None:
+    """A member may bring another one with every heartbeat, and each may take a MiB."""
+    regexes = Regexes()
+    for number in range(20):
+        regexes.check(f"{number}" + "x" * 32_000)
+    assert 400_000 < regexes.kept_instructions <= 500_000
+    for number in range(1_000):
+        regexes.check(f"topic-{number}")
+    assert 0 < regexes.kept_instructions < 10_000, "the large ones had to go"
+    assert regexes.resolve(["topic-1"], ["topic-1", "topic-2"], 7, 0)["topic-1"].topics == {"topic-1"}
+
+
 def test_a_pattern_another_release_took_matches_nothing() -> None:
     assert Regexes().resolve(["(?=a)"], ["a"], 0, 0)["(?=a)"].topics == frozenset()

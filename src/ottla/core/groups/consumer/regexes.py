@@ -17,7 +17,9 @@ from ottla.wire.errors import Error, Refused
 
 _PROGRAM_BYTES_MAX: Final = 1 << 20
 """What a compiled pattern may take."""
-_KEPT_MAX: Final = 1_000
+_KEPT_MAX: Final = 200
+_KEPT_INSTRUCTIONS_MAX: Final = 500_000
+"""Of all kept patterns together, some 20 MiB: a member may bring another pattern with every heartbeat."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -28,13 +30,14 @@ class ResolvedRegex(NamedTuple):
 
 
 class Regexes:
-    """Compiled patterns, kept for the next look."""
+    """Compiled patterns, the latest kept for the next look."""
 
     def __init__(self) -> None:
         self._options = re2.Options()
         self._options.log_errors = False
         self._options.max_mem = _PROGRAM_BYTES_MAX
         self._compiled: dict[str, re2._Regexp] = {}
+        self.kept_instructions = 0
 
     def check(self, regex: str) -> None:
         """Refuses a pattern that is none."""
@@ -67,7 +70,13 @@ class Regexes:
                     Error.INVALID_REGULAR_EXPRESSION,
                     f"SubscribedTopicRegex {regex!r} is not a regular expression of RE2: {text}",
                 ) from None
-            if len(self._compiled) >= _KEPT_MAX:
-                self._compiled.clear()
-            self._compiled[regex] = found
+            self._keep(regex, found)
         return found
+
+    def _keep(self, regex: str, compiled: "re2._Regexp") -> None:
+        """In the place of the oldest, where there is no room."""
+        self._compiled[regex] = compiled
+        self.kept_instructions += compiled.programsize
+        while len(self._compiled) > _KEPT_MAX or self.kept_instructions > _KEPT_INSTRUCTIONS_MAX:
+            oldest = next(iter(self._compiled))
+            self.kept_instructions -= self._compiled.pop(oldest).programsize
