@@ -18,7 +18,7 @@ from bench.raw_client import RawConnection, fetch_frame, fetched_up_to, frame, p
 from bench.report import Section, Table
 from bench.sizes import GiB, MiB, Sizes
 from ottla import kernel
-from ottla.config import Config
+from ottla.config import INDEX_INTERVAL_BYTES, Config
 from ottla.core.log import files
 from ottla.core.log.checkpoints import EpochStart, encode_epochs, encode_offsets
 from ottla.core.log.files import file_name
@@ -164,7 +164,11 @@ def _write_segment(directory: Path, written: _Written, timestamp: int) -> int:
     small = kernel.build_batch([Record(0, timestamp, b"key", b"value")], leader_epoch=0)
     large = kernel.build_batch([Record(0, timestamp, None, bytes(_LARGE_BYTES))], leader_epoch=0)
     beginning = large[:4096]
-    segment, config, indexes = Segment(offset), Config.of(), {OFFSET_ENTRY: bytearray(), TIME_ENTRY: bytearray()}
+    segment, interval, indexes = (
+        Segment(offset),
+        Config.of()[INDEX_INTERVAL_BYTES],
+        {OFFSET_ENTRY: bytearray(), TIME_ENTRY: bytearray()},
+    )
     log = os.open(directory / file_name(offset, files.LOG), os.O_WRONLY | os.O_CREAT, 0o600)
     while segment.size < _SEGMENT_BYTES:
         written.small_offsets.append(offset)
@@ -172,7 +176,7 @@ def _write_segment(directory: Path, written: _Written, timestamp: int) -> int:
             stamped = bytearray(stored)
             kernel.stamp(stamped, 0, offset, 0)
             os.pwrite(log, stamped, segment.size)
-            entries = segment.appended(kernel.read_header(batch).numbered(offset, 0), config)
+            entries = segment.appended(kernel.read_header(batch).numbered(offset, 0), interval)
             if entries is not None:
                 indexes[OFFSET_ENTRY] += OFFSET_ENTRY.pack(*entries.offset)
                 indexes[TIME_ENTRY] += TIME_ENTRY.pack(*entries.time) if entries.time is not None else b""

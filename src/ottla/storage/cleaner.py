@@ -148,7 +148,7 @@ class _Cleaning:
     def rewrite(self, group: list[Segment], modified_ms: int) -> SegmentFiles:
         """Write what stays of some neighbours into one new segment, durable and named `.swap`."""
         disk, path = self._log.here.disk, self._log.here.path
-        config = self._log.log.config
+        interval = self._log.log.limits.index_interval_bytes
         segment = Segment(group[0].base_offset, created_ms=group[0].created_ms)
         cleaned = SegmentFiles(disk, path, segment, files.CLEANED)
         cleaned.create()
@@ -158,7 +158,7 @@ class _Cleaning:
                 if kept is not None:
                     cleaned.append(kept)
                     self.bytes_moved += len(kept)
-                    entries = segment.appended(kernel.read_header(kept), config)
+                    entries = segment.appended(kernel.read_header(kept), interval)
                     if entries is not None:
                         cleaned.add_index_entries(entries)
         cleaned.set_aborted(self._tracker.take_still_aborted())

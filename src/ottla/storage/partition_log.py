@@ -149,7 +149,7 @@ class PartitionLog:
         self.topic_id = topic_id
 
     def reconfigure(self, config: Config) -> None:
-        self.log.config = config
+        self.log.reconfigure(config)
         self._rules = produce_rules(config)
         self._coordinator_rules = self._rules._replace(from_client=False)
         self._must_verify = config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ottla.config import PRODUCER_ID_EXPIRATION_MS, Config
+from ottla.config import INDEX_INTERVAL_BYTES, PRODUCER_ID_EXPIRATION_MS, Config
 from ottla.core.log import files
 from ottla.core.log.checkpoints import BadCheckpoint, decode_epochs
 from ottla.core.log.epochs import LeaderEpochs
@@ -250,7 +250,7 @@ class _Recovery:
     def __init__(self, here: PartitionFiles, name: str, config: Config, left: Left, epochs: LeaderEpochs) -> None:
         self._here = here
         self._name = name
-        self._config = config
+        self._index_interval_bytes = config[INDEX_INTERVAL_BYTES]
         self._recovery_point = left.recovery_point
         self._log_start_offset = left.log_start_offset
         self._high_watermark = max(left.high_watermark, left.log_start_offset)
@@ -335,7 +335,7 @@ class _Recovery:
             if reason := self._fault(batch, expected, segment.base_offset):
                 damage = Damage(batch.position, reason)
                 break
-            if (entries := counted.appended(header, self._config)) is not None:
+            if (entries := counted.appended(header, self._index_interval_bytes)) is not None:
                 opened.add_index_entries(entries)
             if header.leader_epoch > self._epochs.latest and header.last_offset >= self._log_start_offset:
                 self._epochs.assign(header.leader_epoch, header.base_offset)

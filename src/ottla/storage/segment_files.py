@@ -8,7 +8,7 @@ Rule 2: an index entry is a hint: it is followed only after the batch it points 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ottla.config import Config
+from ottla.config import INDEX_INTERVAL_BYTES, Config
 from ottla.core.log import files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
 from ottla.core.log.segment import IndexEntries, Segment
@@ -273,11 +273,11 @@ class SegmentFiles:
         """Rebuild the offset and time index from the log."""
         self._before_rewriting()
         self.settled = False
-        counted = Segment(self.segment.base_offset)
+        counted, interval = Segment(self.segment.base_offset), config[INDEX_INTERVAL_BYTES]
         self._offsets.clear()
         self._times.clear()
         for _, header in headers(self.log, 0, self.segment.size):
-            if (entries := counted.appended(header, config)) is not None:
+            if (entries := counted.appended(header, interval)) is not None:
                 self.add_index_entries(entries)
         self.segment.adopt(counted)
 

@@ -11,10 +11,10 @@ Rule 5: below the recovery point everything is on disk for good. It moves up aft
 from bisect import bisect_right
 from typing import NamedTuple
 
-from ottla.config import FLUSH_MESSAGES, SEGMENT_BYTES, Config
+from ottla.config import FLUSH_MESSAGES, Config
 from ottla.core.log.epochs import LeaderEpochs
 from ottla.core.log.producers import CompletedTxn, Producers
-from ottla.core.log.segment import IndexEntries, RollReason, Segment
+from ottla.core.log.segment import IndexEntries, RollReason, Segment, SegmentLimits
 from ottla.kernel import BatchHeader, EndTxnMarker
 from ottla.wire.errors import Error, Refused
 
@@ -30,7 +30,7 @@ class Effects(NamedTuple):
 class Log:
     def __init__(self, name: str, config: Config, segments: list[Segment], *, end_offset: int) -> None:
         self.name = name
-        self.config = config
+        self.reconfigure(config)
         self.segments = segments
         self.log_start_offset = segments[0].base_offset
         self.end_offset = end_offset
@@ -38,6 +38,11 @@ class Log:
         self.recovery_point = self.log_start_offset
         self.producers = Producers(name, self.log_start_offset)
         self.epochs = LeaderEpochs()
+
+    def reconfigure(self, config: Config) -> None:
+        self.config = config
+        self.limits = SegmentLimits.of(config)
+        self._flush_messages = config[FLUSH_MESSAGES]
 
     @property
     def active(self) -> Segment:
@@ -58,7 +63,7 @@ class Log:
 
     @property
     def must_flush(self) -> bool:
-        return self.end_offset - self.recovery_point >= self.config[FLUSH_MESSAGES]
+        return self.end_offset - self.recovery_point >= self._flush_messages
 
     # Finding.
 
@@ -84,12 +89,12 @@ class Log:
 
     def placement(self, header: BatchHeader, now_ms: int) -> RollReason | None:
         """Where the batch goes: at the end of the active segment (None), or into a new one, and why."""
-        size, limit = header.size, self.config[SEGMENT_BYTES]
-        if size > limit:
+        limits = self.limits
+        if header.size > limits.bytes_max:
             raise Refused(
                 Error.RECORD_LIST_TOO_LARGE,
-                f"{self.name}: the record batch has {size} bytes and must fit into one segment; "
-                f"segment.bytes is {limit}",
+                f"{self.name}: the record batch has {header.size} bytes and must fit into one segment; "
+                f"segment.bytes is {limits.bytes_max}",
             )
         if header.base_offset < self.end_offset:
             raise Refused(
@@ -97,7 +102,7 @@ class Log:
                 f"{self.name}: batch with offsets {header.base_offset} to {header.last_offset} "
                 f"does not follow the log end {self.end_offset}",
             )
-        return self.active.must_roll(header, self.config, now_ms)
+        return self.segments[-1].must_roll(header, limits, now_ms)
 
     def rolled(self, segment: Segment) -> None:
         """A new segment was opened at the end; the producer state counts as replayed up to it."""
@@ -106,11 +111,11 @@ class Log:
 
     def appended(self, header: BatchHeader, marker: EndTxnMarker | None) -> Effects:
         """Apply a batch that was written at the end of the active segment."""
-        entries = self.active.appended(header, self.config)
+        entries = self.segments[-1].appended(header, self.limits.index_interval_bytes)
         self.end_offset = header.next_offset
         completed = self.producers.replay(header, marker)
         new_epoch = self.epochs.assign(header.leader_epoch, header.base_offset)
-        return Effects(entries, completed, new_epoch)
+        return tuple.__new__(Effects, (entries, completed, new_epoch))  # As calling it does, in half the time.
 
     def advance_high_watermark(self, offset: int) -> int:
         """Move the watermark up, never past the end, never back; the new one."""

@@ -24,6 +24,24 @@ from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
 from ottla.kernel import BatchHeader
 
 NO_TIMESTAMP = -1
+_OFFSET_ENTRY_BYTES = OFFSET_ENTRY.size
+_TIME_ENTRY_BYTES = TIME_ENTRY.size
+
+
+class SegmentLimits(NamedTuple):
+    """What a topic's settings say of its segments: looked up when they change, and not for every batch."""
+
+    bytes_max: int
+    open_ms_max: int
+    index_bytes_max: int
+    index_interval_bytes: int
+
+    @classmethod
+    def of(cls, config: Config) -> "SegmentLimits":
+        open_ms_max = config[SEGMENT_MS]
+        if "compact" in config[CLEANUP_POLICY]:
+            open_ms_max = min(open_ms_max, config[MAX_COMPACTION_LAG_MS])
+        return cls(config[SEGMENT_BYTES], open_ms_max, config[SEGMENT_INDEX_BYTES], config[INDEX_INTERVAL_BYTES])
 
 
 class RollReason(StrEnum):
@@ -60,41 +78,40 @@ class Segment:
     """False for a segment opened from disk until the end of its time index was read."""
     _unindexed_bytes: int = field(default=0, repr=False)
 
-    def must_roll(self, header: BatchHeader, config: Config, now_ms: int) -> RollReason | None:
+    def must_roll(self, header: BatchHeader, limits: SegmentLimits, now_ms: int) -> RollReason | None:
         """Whether a batch, whose header has its final offsets, opens a new segment."""
-        if self.size == 0:
-            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
-                return RollReason.OFFSET_RANGE
-            return None
-        if self.size + header.size > config[SEGMENT_BYTES]:
-            return RollReason.SIZE
-        if self._waited_ms(header.max_timestamp, now_ms) > _open_ms_max(config) - self.roll_jitter_ms:
-            return RollReason.TIME
-        index_bytes_max = config[SEGMENT_INDEX_BYTES]
-        if (self.offset_entries + 1) * OFFSET_ENTRY.size > index_bytes_max:
-            return RollReason.INDEX_FULL
-        # Closing the segment adds one more entry to the time index, so it is full one earlier.
-        if (self.time_entries + 2) * TIME_ENTRY.size > index_bytes_max:
-            return RollReason.INDEX_FULL
+        if self.size:
+            if self.size + header.size > limits.bytes_max:
+                return RollReason.SIZE
+            if self._waited_ms(header.max_timestamp, now_ms) > limits.open_ms_max - self.roll_jitter_ms:
+                return RollReason.TIME
+            index_bytes_max = limits.index_bytes_max
+            if (self.offset_entries + 1) * _OFFSET_ENTRY_BYTES > index_bytes_max:
+                return RollReason.INDEX_FULL
+            # Closing the segment adds one more entry to the time index, so it is full one earlier.
+            if (self.time_entries + 2) * _TIME_ENTRY_BYTES > index_bytes_max:
+                return RollReason.INDEX_FULL
         if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return RollReason.OFFSET_RANGE
         return None
 
-    def appended(self, header: BatchHeader, config: Config) -> IndexEntries | None:
+    def appended(self, header: BatchHeader, index_interval_bytes: int) -> IndexEntries | None:
         """Note a batch written at the end; what it adds to the indexes, if anything."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.offset_of_max_timestamp = header.last_offset
-        if self.size == 0:
-            self.first_timestamp = header.max_timestamp
-        entries = None
-        if self._unindexed_bytes > config[INDEX_INTERVAL_BYTES]:
-            entries = IndexEntries((header.last_offset - self.base_offset, self.size), self.time_entry())
-            self.offset_entries += 1
-            self._unindexed_bytes = 0
-        self.size += header.size
-        self._unindexed_bytes += header.size
-        return entries
+        position, size, timestamp = self.size, header.size, header.max_timestamp
+        last_offset = header.base_offset + header.last_offset_delta
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.offset_of_max_timestamp = last_offset
+        if not position:
+            self.first_timestamp = timestamp
+        self.size = position + size
+        if self._unindexed_bytes <= index_interval_bytes:
+            self._unindexed_bytes += size
+            return None
+        self.offset_entries += 1
+        self._unindexed_bytes = size
+        # As calling it does, in half the time: batches of the usual size have an entry each.
+        return tuple.__new__(IndexEntries, ((last_offset - self.base_offset, position), self.time_entry()))
 
     def resume(self, first_timestamp: int | None, unindexed_bytes: int) -> None:
         """Go on where a clean shutdown left the segment; what is not derived from the indexes is given."""
@@ -125,9 +142,3 @@ class Segment:
         if self.first_timestamp is not None and self.first_timestamp >= 0:
             return timestamp - self.first_timestamp
         return now_ms - self.created_ms
-
-
-def _open_ms_max(config: Config) -> int:
-    if "compact" in config[CLEANUP_POLICY]:
-        return min(config[SEGMENT_MS], config[MAX_COMPACTION_LAG_MS])
-    return config[SEGMENT_MS]
