@@ -25,6 +25,7 @@ from ottla.wire.errors import Error
 from ottla.wire.frame import decode_response
 
 _HEARTBEAT_S = 0.1
+_ASK_AGAIN_S = 0.02
 _SESSION_MS = 30_000
 _REBALANCE_MS = 60_000
 _STABLE_S_MAX = 120.0
@@ -118,7 +119,7 @@ class _ClassicMember(Member):
             joined = await self.connection.ask(ApiKey.JOIN_GROUP, _JOIN_VERSION, request)
             if joined.error_code == Error.MEMBER_ID_REQUIRED:
                 self._member_id = joined.member_id
-            elif _is_done("JoinGroup", joined.error_code):
+            elif await _is_done("JoinGroup", joined.error_code):
                 return joined
 
     async def _sync(self, joined: Any) -> bool:
@@ -137,7 +138,7 @@ class _ClassicMember(Member):
             assignments=assignments,
         )
         answer = await self.connection.ask(ApiKey.SYNC_GROUP, _SYNC_VERSION, request)
-        return answer.error_code != Error.REBALANCE_IN_PROGRESS and _is_done("SyncGroup", answer.error_code)
+        return answer.error_code != Error.REBALANCE_IN_PROGRESS and await _is_done("SyncGroup", answer.error_code)
 
     async def _until_rebalance(self, generation_id: int) -> None:
         request = HeartbeatRequest(
@@ -148,7 +149,7 @@ class _ClassicMember(Member):
             answer = await self.connection.ask(ApiKey.HEARTBEAT, _HEARTBEAT_VERSION, request)
             if answer.error_code == Error.REBALANCE_IN_PROGRESS:
                 return
-            _is_done("Heartbeat", answer.error_code)
+            await _is_done("Heartbeat", answer.error_code)
 
     async def leave(self) -> None:
         request = LeaveGroupRequest(group_id=self._group.group_id, members=[MemberIdentity(member_id=self._member_id)])
@@ -195,11 +196,7 @@ class _ConsumerMember(Member):
             assigned = answer.assignment.topic_partitions
             self._group.owns(self._member_id, frozenset(index for one in assigned for index in one.partitions))
             owned = [TopicPartitions(topic_id=one.topic_id, partitions=one.partitions) for one in assigned]
-            answer = await self._heartbeat(
-                rebalance_timeout_ms=_REBALANCE_MS,
-                subscribed_topic_names=[self._group.topic],
-                topic_partitions=owned,
-            )
+            answer = await self._heartbeat(topic_partitions=owned)  # Who repeats all of it is told all again.
 
     async def _heartbeat(self, **told: Any) -> Any:
         while True:
@@ -207,7 +204,7 @@ class _ConsumerMember(Member):
                 group_id=self._group.group_id, member_id=self._member_id, member_epoch=self._epoch, **told
             )
             answer = await self.connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, _CONSUMER_VERSION, request)
-            if _is_done("ConsumerGroupHeartbeat", answer.error_code):
+            if await _is_done("ConsumerGroupHeartbeat", answer.error_code):
                 self._epoch = answer.member_epoch
                 return answer
 
@@ -248,10 +245,11 @@ async def _time_to_stable(port: int, group: Group) -> float:
     return took
 
 
-def _is_done(what: str, error_code: int) -> bool:
+async def _is_done(what: str, error_code: int) -> bool:
     """Whether it was done; not if it has to be asked again."""
     if error_code == Error.NONE:
         return True
     if error_code in _NOT_YET:
+        await asyncio.sleep(_ASK_AGAIN_S)
         return False
     raise RuntimeError(f"{what} was answered with {Error(error_code).name}")
