@@ -42,6 +42,24 @@ _OVER = (Error.INVALID_PRODUCER_EPOCH, Error.TRANSACTION_COORDINATOR_FENCED)
 _ELSEWHERE = (Error.NOT_COORDINATOR, Error.COORDINATOR_LOAD_IN_PROGRESS)
 
 
+def check_name(transactional_id: str) -> None:
+    if not transactional_id:
+        raise Refused(Error.INVALID_REQUEST, "a transactional id may not be empty")
+
+
+def told_to_writer(error: Error, *, knows_abortable: bool) -> Error:
+    """What a client is told whose records or offsets were not admitted to its transaction.
+
+    Fencing has the name that writing always had for it; and `knows_abortable` says that the client's version has the
+    error after which it can abort and go on.
+    """
+    if error is Error.PRODUCER_FENCED:
+        return Error.INVALID_PRODUCER_EPOCH
+    if error is Error.TRANSACTION_ABORTABLE and not knows_abortable:
+        return Error.INVALID_TXN_STATE
+    return error
+
+
 class Transactions:
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -100,6 +118,7 @@ class Transactions:
 
         `adds`: clients of version 2 leave it to the broker to add them to the transaction; others have done it.
         """
+        check_name(transactional_id)
         wanted = tuple(partitions)
         if not adds:
             errors = await self.read(

@@ -94,9 +94,17 @@ def produce_request(topic: str, batch: bytes, *, partition: int = 0, acks: int =
 
 
 def batch_of(
-    values: Sequence[bytes], *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, timestamp: int | None = None
+    values: Sequence[bytes],
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    timestamp: int | None = None,
+    transactional: bool = False,
 ) -> bytes:
     """An uncompressed batch of these values."""
     now_ms = timestamp if timestamp is not None else int(time.time() * 1000)
     records = [Record(index, now_ms, None, value) for index, value in enumerate(values)]
-    return build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return build_batch(
+        records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )

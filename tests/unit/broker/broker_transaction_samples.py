@@ -229,15 +229,19 @@ class Client:
                 transactional_id=ID, producer_id=self.me.producer_id, producer_epoch=self.me.epoch, group_id=GROUP
             )
             assert (await self.broker.send(request)).error_code == Error.NONE
+        return await self.commit_offset(offset, self.versions["offsets"])
+
+    async def commit_offset(self, offset: int, version: int, *, transactional_id: str = ID) -> Error:
+        """TxnOffsetCommit alone."""
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         commit = TxnOffsetCommitRequest(
-            transactional_id=ID,
+            transactional_id=transactional_id,
             group_id=GROUP,
             producer_id=self.me.producer_id,
             producer_epoch=self.me.epoch,
             topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
         )
-        told = await self.broker.send(commit, self.versions["offsets"])
+        told = await self.broker.send(commit, version)
         return Error(told.topics[0].partitions[0].error_code)
 
     async def end(self, *, commit: bool) -> Error:

@@ -231,6 +231,24 @@ def test_offsets_can_be_seen_when_the_marker_is_acknowledged() -> None:
     simulated(scenario)
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [(3, Error.INVALID_TXN_STATE), (4, Error.TRANSACTION_ABORTABLE), (5, Error.NONE)],
+)
+def test_offsets_of_no_transaction_are_refused_in_words_that_the_client_knows(version: int, expected: Error) -> None:
+    """From version 5 on they open it; a fenced client is told as it is when it writes records."""
+
+    async def scenario(broker: Broker) -> None:
+        zombie, client = Client(broker, VERSION_1), Client(broker, VERSION_1)
+        await zombie.take_over()
+        await client.take_over()
+        assert await client.commit_offset(7, version) is expected
+        assert await zombie.commit_offset(8, version) is Error.INVALID_PRODUCER_EPOCH
+        assert await client.commit_offset(9, version, transactional_id="") is Error.INVALID_REQUEST
+
+    simulated(scenario)
+
+
 def test_markers_of_a_coordinator_that_was_replaced_are_refused() -> None:
     """KAFKA-9144: also when the producer has been silent since, as long as it is remembered."""
 

@@ -8,6 +8,7 @@ from asyncio import Future
 from collections.abc import Awaitable
 
 from ottla.broker.dispatch import Call
+from ottla.broker.transactions import told_to_writer
 from ottla.core.coordination import Decision, ProducerStamp, Token
 from ottla.core.groups.offset_requests import no_offset
 from ottla.core.groups.shard import GroupShard
@@ -52,6 +53,7 @@ _GROUPS_SINCE = 8
 _GROUP_ERROR_SINCE = 2
 _LOADING_TOLD_SINCE = 2
 _IMPLICIT_TRANSACTIONS_SINCE = 5
+_ABORTABLE_SINCE = 4
 _NOT_HERE = (Error.COORDINATOR_NOT_AVAILABLE,)
 
 
@@ -316,6 +318,7 @@ async def _commit_in_transaction(request: TxnOffsetCommitRequest, call: Call) ->
 def _all_txn_failed(request: TxnOffsetCommitRequest, error: Error, version: int) -> TxnOffsetCommitResponse:
     if version < _LOADING_TOLD_SINCE and error is Error.COORDINATOR_LOAD_IN_PROGRESS:
         error = Error.COORDINATOR_NOT_AVAILABLE  # Older producers take the other for fatal.
+    error = told_to_writer(error, knows_abortable=version >= _ABORTABLE_SINCE)
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
         topics=[

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from ottla.broker.dispatch import Call
+from ottla.broker.transactions import told_to_writer
 from ottla.config import TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from ottla.core.log.producers import Verification
 from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition
@@ -98,11 +99,7 @@ async def _ask(
 
 
 def _told(error: Error, text: str, version: int) -> Refused:
-    if error is Error.PRODUCER_FENCED:
-        return Refused(Error.INVALID_PRODUCER_EPOCH, text)
-    if error is Error.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
-        return Refused(Error.INVALID_TXN_STATE, text)
     if error in _ASK_AGAIN or (error is Error.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
         # An error that every client sends again after, and that makes none look for other brokers.
         return Refused(Error.NOT_ENOUGH_REPLICAS, f"the transaction's coordinator cannot be asked now: {text}")
-    return Refused(error, text)
+    return Refused(told_to_writer(error, knows_abortable=version >= _ABORTABLE_SINCE), text)

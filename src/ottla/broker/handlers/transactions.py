@@ -5,6 +5,7 @@ from typing import Final
 
 from ottla.broker.dispatch import Call
 from ottla.broker.markers import Marker, write_marker
+from ottla.broker.transactions import check_name
 from ottla.core.metadata.names import CONSUMER_OFFSETS
 from ottla.core.transactions.queries import Filters
 from ottla.core.transactions.transaction import (
@@ -78,7 +79,7 @@ async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> 
     transactions = call.node.transactions
     errors = dict.fromkeys(partitions, Error.NONE)
     try:
-        _check_name(transactional_id)
+        check_name(transactional_id)
         if wanted.verify_only:
             errors |= await transactions.admit(transactional_id, producer, partitions, adds=False)
         else:
@@ -113,7 +114,7 @@ async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Add
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     error = Error.NONE
     try:
-        _check_name(transactional_id)
+        check_name(transactional_id)
         partition = (CONSUMER_OFFSETS, call.node.groups.partition_of(request.group_id))
         await call.node.transactions.decide(
             transactional_id,
@@ -134,7 +135,7 @@ async def end_txn(request: EndTxnRequest, call: Call) -> EndTxnResponse:
     version = EPOCH_PER_TRANSACTION if call.version >= _EPOCH_PER_TRANSACTION_SINCE else 0
     error, after = Error.NONE, NOBODY
     try:
-        _check_name(transactional_id)
+        check_name(transactional_id)
         after = await call.node.transactions.decide(
             transactional_id,
             lambda shard, now_ms: shard.end(
@@ -209,7 +210,7 @@ async def describe_transactions(request: DescribeTransactionsRequest, call: Call
 
 async def _describe(transactional_id: str, call: Call) -> described.TransactionState:
     try:
-        _check_name(transactional_id)
+        check_name(transactional_id)
         found = await call.node.transactions.read(transactional_id, lambda shard: shard.described(transactional_id))
     except Refused as refusal:
         return _described(transactional_id, refusal.error, None, ())
@@ -270,11 +271,6 @@ async def list_transactions(request: ListTransactionsRequest, call: Call) -> Lis
 
 
 # Both.
-
-
-def _check_name(transactional_id: str) -> None:
-    if not transactional_id:
-        raise Refused(Error.INVALID_REQUEST, "a transactional id may not be empty")
 
 
 def _told(error: Error, version: int) -> Error:

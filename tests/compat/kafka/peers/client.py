@@ -36,6 +36,7 @@ NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,  # What librdkafka makes of a partition without a leader.
 }
 
 T = TypeVar("T")
