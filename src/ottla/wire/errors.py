@@ -181,10 +181,23 @@ class Error(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, "The broker has no room for another share session.", _RETRY
 
 
+_TEXT_START, _TEXT_END = 1_000, 500
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _TEXT_START + _TEXT_END:
+        return text
+    return f"{text[:_TEXT_START]} [{len(text) - _TEXT_START - _TEXT_END} characters] {text[-_TEXT_END:]}"
+
+
 class Refused(Exception):
-    """The answer is no: `error` for programs, `text` for the person who meets it."""
+    """The answer is no: `error` for programs, `text` for the person who meets it.
+
+    The text may quote what was asked for. It is shortened in the middle where that was long: an answer has room for
+    32,767 bytes of it, and one that does not fit would end the connection instead.
+    """
 
     def __init__(self, error: Error, text: str | None = None) -> None:
         self.error = error
-        self.text = error.text if text is None else text
+        self.text = error.text if text is None else _shortened(text)
         super().__init__(f"{error.name}: {self.text}")

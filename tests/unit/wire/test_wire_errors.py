@@ -24,3 +24,12 @@ def test_a_refusal_carries_code_and_text() -> None:
     assert (refusal.error, refusal.text) == (Error.MESSAGE_TOO_LARGE, "t-0: a batch of 9 bytes, at most 8")
     assert str(refusal) == "MESSAGE_TOO_LARGE: t-0: a batch of 9 bytes, at most 8"
     assert Refused(Error.NOT_CONTROLLER).text == Error.NOT_CONTROLLER.text
+
+
+def test_a_refusal_that_quotes_something_long_fits_into_an_answer() -> None:
+    """A string of an answer may have 32,767 bytes."""
+    refusal = Refused(Error.INVALID_REQUEST, f"group {'🦦' * 32_767!r} is unknown")
+    assert len(refusal.text.encode()) < 10_000
+    assert refusal.text.startswith("group '🦦🦦")
+    assert refusal.text.endswith("🦦🦦' is unknown")
+    assert "[31286 characters]" in refusal.text
