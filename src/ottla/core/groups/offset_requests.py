@@ -47,6 +47,7 @@ from ottla.wire.types import NO_UUID
 _NO_OFFSET = -1
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _NO_RETENTION = -1
+_NO_LEADER_EPOCH = -1
 _PARTITIONS_REMEMBERED = 10_000
 
 
@@ -84,7 +85,9 @@ class OffsetRequests:
                 for index in indexes:
                     check(name, topic_id, index)
             offsets = [one.committed_offset for one in partitions]
-            leader_epochs = [max(one.committed_leader_epoch, -1) for one in partitions]
+            leader_epochs = [one.committed_leader_epoch for one in partitions]
+            if min(leader_epochs) < _NO_LEADER_EPOCH:
+                leader_epochs = [max(epoch, _NO_LEADER_EPOCH) for epoch in leader_epochs]
             commits.add(name, topic_id, indexes, offsets, leader_epochs)
             told = [_committed(index) for index in indexes]
             topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=told))
@@ -103,7 +106,7 @@ class OffsetRequests:
             partitions = []
             for one in topic.partitions:
                 index, metadata, error = one.partition_index, one.committed_metadata, Error.NONE
-                if metadata is not None and len(metadata) > limit:
+                if metadata and _java_length(metadata) > limit:
                     error = Error.OFFSET_METADATA_TOO_LARGE
                 else:
                     if check is not None:
@@ -155,7 +158,7 @@ class OffsetRequests:
             partitions = []
             for one in topic.partitions:
                 index, error = one.partition_index, Error.NONE
-                if one.committed_metadata is not None and len(one.committed_metadata) > limit:
+                if one.committed_metadata and _java_length(one.committed_metadata) > limit:
                     error = Error.OFFSET_METADATA_TOO_LARGE
                 else:
                     if check is not None:
@@ -309,6 +312,11 @@ def no_offset(index: int, error: Error = Error.NONE) -> OffsetFetchResponseParti
     return OffsetFetchResponsePartitions(
         partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=error
     )
+
+
+def _java_length(text: str) -> int:
+    """Kafka counts as Java does: two for a character beyond the first 65,536."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _as_generation(check: PartitionCheck, topic: str, topic_id: bytes, index: int) -> None:

@@ -63,6 +63,9 @@ def test_metadata_has_a_limit() -> None:
     home = Home()
     assert home.commit({T0: 5}, metadata="x" * 100) is Error.NONE
     assert home.commit({T0: 6}, metadata="x" * 101) is Error.OFFSET_METADATA_TOO_LARGE
+    assert home.commit({T0: 5}, metadata="é" * 100) is Error.NONE
+    assert home.commit({T0: 5}, metadata="🦦" * 50) is Error.NONE
+    assert home.commit({T0: 6}, metadata="🦦" * 51) is Error.OFFSET_METADATA_TOO_LARGE, "Java counts two for each"
     assert home.fetch() == (5, Error.NONE)
 
 
