@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 from ottla.wire.api import ApiKey, request_class, response_class
 from ottla.wire.codec import Malformed, decode_from, encode_parts
 from ottla.wire.headers import RequestHeader, ResponseHeader
-from ottla.wire.schema import Message, message_of
+from ottla.wire.schema import Message, message_of, structure_of
+from ottla.wire.shapes import Structure
 from ottla.wire.types import Buffer
 
 _SIZE: Final = Struct(">i")
 _FIRST_OF_HEADER: Final = Struct(">hhi")
 _HEADER_TO_CLIENT_ID: Final = Struct(">hhih")
-_ID_WITHOUT_TAGS: Final = Struct(">ix")
 _PLAIN_REQUEST_HEADER: Final = 1
 _COPIED_MAX: Final = 4096  # Up to this size copying is cheaper than a buffer more in the frame.
 
@@ -171,15 +171,39 @@ def encode_request(body: object, version: int, correlation_id: int, client_id: s
 def encode_response(body: object, version: int, correlation_id: int) -> list[Any]:
     """The buffers of a whole frame; see `codec.encode_parts`."""
     cls = type(body)
-    plain = _plain_answers.get((cls, version))
-    if plain is None:
-        plain = _plain_answers[cls, version] = response_header_version(message_of(cls), version) == 0
-    # A `ResponseHeader`, written by hand: it is on the way of every answer.
-    return _joined(_SIZE.pack(correlation_id) if plain else _ID_WITHOUT_TAGS.pack(correlation_id), body, version)
+    how = _known_answers.get((cls, version)) or _known_answer(cls, version)
+    if how.holds_records:
+        return _joined(how.header.pack(correlation_id), body, version)
+    message = b"".join(encode_parts(body, version))
+    return [how.size_and_header.pack(how.header.size + len(message), correlation_id) + message]
 
 
-_plain_answers: dict[tuple[type, int], bool] = {}
-"""Whether the header of an answer is the correlation id alone; those sent so far."""
+class _KnownAnswer(NamedTuple):
+    """A `ResponseHeader`, written by hand: it is on the way of every answer."""
+
+    header: Struct
+    size_and_header: Struct
+    holds_records: bool
+    """Whether some of the buffers may be large, or no buffers at all."""
+
+
+_known_answers: dict[tuple[type, int], _KnownAnswer] = {}
+"""Those sent so far."""
+
+
+def _known_answer(cls: type, version: int) -> _KnownAnswer:
+    codes = "i" if response_header_version(message_of(cls), version) == 0 else "ix"
+    known = _KnownAnswer(Struct(f">{codes}"), Struct(f">i{codes}"), _holds_records(structure_of(cls)))
+    _known_answers[cls, version] = known
+    return known
+
+
+def _holds_records(structure: Structure) -> bool:
+    return any(
+        (f.primitive is not None and f.primitive.name == "records")
+        or (f.structure is not None and _holds_records(f.structure))
+        for f in structure.fields
+    )
 
 
 def _joined(header: bytes, body: object, version: int) -> list[Any]:
