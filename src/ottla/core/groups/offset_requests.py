@@ -86,7 +86,7 @@ class OffsetRequests:
                     check(name, topic_id, index)
             offsets = [one.committed_offset for one in partitions]
             leader_epochs = [one.committed_leader_epoch for one in partitions]
-            if min(leader_epochs) < _NO_LEADER_EPOCH:
+            if min(leader_epochs, default=0) < _NO_LEADER_EPOCH:
                 leader_epochs = [max(epoch, _NO_LEADER_EPOCH) for epoch in leader_epochs]
             commits.add(name, topic_id, indexes, offsets, leader_epochs)
             told = [_committed(index) for index in indexes]

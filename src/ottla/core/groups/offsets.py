@@ -6,9 +6,9 @@ Rule 2: an offset that is committed in a transaction is pending until the marker
 Rule 3: a tombstone takes the offset and whatever is pending for it.
 """
 
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+from itertools import count, repeat
 from struct import Struct as Layout
 from typing import Any, Final, NamedTuple, overload
 
@@ -50,6 +50,10 @@ class Committed(NamedTuple):
             value.expire_timestamp,
             value.topic_id,
         )
+
+
+_new_committed: Callable[[Iterable[Any]], Committed] = partial(tuple.__new__, Committed)
+"""Without the function that a named tuple puts in between: a commit may have hundreds of partitions."""
 
 
 class Offsets:
@@ -159,7 +163,9 @@ class OffsetCommits(RecordRun):
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self._now_ms = now_ms
-        self._fields: list[tuple[int, int, str, int, int, bytes]] = []
+        self._offsets: list[int] = []
+        self._leader_epochs: list[int] = []
+        self._topic_ids: list[bytes] = []
 
     def add(
         self, topic: str, topic_id: bytes, indexes: list[int], offsets: list[int], leader_epochs: list[int]
@@ -172,11 +178,23 @@ class OffsetCommits(RecordRun):
         self.keys += [key for _, key in found]
         tail = (repeat(_EMPTY), repeat(now_ms), *map(repeat, _TOPIC_ID_FOLLOWS), repeat(topic_id))
         self.values += map(_BARE_VALUE.pack, repeat(_VALUE_VERSION), offsets, leader_epochs, *tail)
-        self._fields += zip(offsets, leader_epochs, repeat(""), repeat(now_ms), repeat(NO_EXPIRY), repeat(topic_id))
+        self._offsets += offsets
+        self._leader_epochs += leader_epochs
+        self._topic_ids += [topic_id] * len(indexes)
 
     def committed(self, first_offset: int) -> Iterator[Committed]:
         """What they say, once the first of them has this offset."""
-        return (Committed(at, *fields) for at, fields in enumerate(self._fields, first_offset))
+        told = zip(
+            count(first_offset),
+            self._offsets,
+            self._leader_epochs,
+            repeat(""),
+            repeat(self._now_ms),
+            repeat(NO_EXPIRY),
+            self._topic_ids,
+            strict=False,  # Some of them have no end.
+        )
+        return map(_new_committed, told)
 
     def replay(self, shard: Any, first_offset: int) -> None:
         shard.replay_commits(self, first_offset)
@@ -192,19 +210,16 @@ class OffsetCommits(RecordRun):
     def __getitem__(self, index: int | slice) -> CoordinatorRecord | list[CoordinatorRecord]:
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
-        (topic, partition), (offset, leader_epoch, metadata, now_ms, _, topic_id) = (
-            self.places[index],
-            self._fields[index],
-        )
+        topic, partition = self.places[index]
         return offset_record(
             self.group_id,
             topic,
             partition,
-            offset=offset,
-            leader_epoch=leader_epoch,
-            metadata=metadata,
-            now_ms=now_ms,
-            topic_id=topic_id,
+            offset=self._offsets[index],
+            leader_epoch=self._leader_epochs[index],
+            metadata=None,
+            now_ms=self._now_ms,
+            topic_id=self._topic_ids[index],
         )
 
 
