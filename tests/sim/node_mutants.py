@@ -7,6 +7,8 @@ PARTITION = "ottla.broker.partition"
 PRODUCE = "ottla.broker.handlers.produce"
 QUORUM = "ottla.broker.quorum"
 PRODUCERS = "ottla.core.log.producers"
+TRANSACTIONS = "ottla.core.transactions.shard"
+HOSTED = "ottla.broker.hosted_shard"
 
 MUTANTS = [
     # Writing.
@@ -37,8 +39,8 @@ MUTANTS = [
     Mutant(
         "readable-before-sync",
         PARTITION,
-        "elif not appended.duplicate:",
-        "if not appended.duplicate:",
+        "elif size:",
+        "if size:",
         "reads taken back",
     ),
     Mutant(
@@ -59,8 +61,8 @@ MUTANTS = [
     Mutant(
         "waiter-left-behind",
         "ottla.broker.waiters",
-        "self.wake()  # Also when the connection is gone.",
-        "pass",
+        'is gone."""\n        self._leave()',
+        'is gone."""',
         "waiters of clients that are gone pile up",
     ),
     # Connections.
@@ -122,6 +124,119 @@ MUTANTS = [
         "for name in names if name == files.PARTITION_METADATA]",
         "for name in names if False]",
         "after a kill and a power loss nobody knows whose log it is",
+    ),
+    # Transactions.
+    Mutant(
+        "timed-out-without-new-epoch",
+        TRANSACTIONS,
+        "client_version=version if raises_always else 0,\n"
+        "            next_producer_id=next_producer_id,\n"
+        "            fence=True,",
+        "client_version=0,\n            next_producer_id=NO_PRODUCER_ID,\n            fence=False,",
+        "KAFKA-6119: who was timed out goes on in the same epoch, and commits half of its transaction",
+    ),
+    Mutant(
+        "late-batch-not-verified",
+        TRANSACTIONS,
+        "return {one: Error.NONE if one in known.partitions else Error.TRANSACTION_ABORTABLE for one in partitions}",
+        "return dict.fromkeys(partitions, Error.NONE)",
+        "KAFKA-14402: a batch that comes after the abort opens a transaction that nobody ends",
+    ),
+    Mutant(
+        "late-end-ends-the-next",
+        TRANSACTIONS,
+        "or (is_retry and is_ended)):",
+        "or is_retry):",
+        "KAFKA-17754: an EndTxn that was sent twice ends the transaction after its own",
+    ),
+    Mutant(
+        "complete-before-offsets-can-be-seen",
+        "ottla.broker.markers",
+        "return _end_in_groups(node, marker, index)",
+        "node.spawn(__import__('asyncio').sleep(0.3)).add_done_callback("
+        "lambda _: node.spawn(_end_in_groups(node, marker, index)))\n        return None",
+        "KAFKA-17507: the transaction is complete before its offsets count",
+    ),
+    Mutant(
+        "abort-marker-cleaned-before-its-data",
+        "ottla.core.log.cleaning",
+        "if ended is None or not ended.data_seen:\n                    return True\n"
+        "                self._still_aborted.append(ended.txn)",
+        "if True:\n                    return True\n                self._still_aborted.append(ended.txn)",
+        "KAFKA-14055: without its marker, data that was aborted is seen, or swallows what comes after it",
+    ),
+    Mutant(
+        "zombie-not-fenced",
+        TRANSACTIONS,
+        "if producer.epoch != known.producer_epoch:",
+        "if producer.epoch > known.producer_epoch:",
+        "a producer that was replaced writes into its successor's transaction, and ends it",
+    ),
+    Mutant("never-timed-out", TRANSACTIONS, "if known.is_timed_out(now_ms):", "if False:", "readers wait for ever"),
+    Mutant(
+        "prepared-forgotten-at-load",
+        TRANSACTIONS,
+        "for transactional_id in self._unmarked:",
+        "for transactional_id in ():",
+        "nobody writes the markers that a crash prevented",
+    ),
+    Mutant(
+        "aborted-not-told",
+        "ottla.broker.handlers.fetch",
+        "for txn in found]",
+        "for txn in found[1:]]",
+        "a reader keeps what was aborted",
+    ),
+    Mutant(
+        "open-transaction-readable",
+        PARTITION,
+        "upper = self.last_stable_offset if committed_only else self.high_watermark",
+        "upper = self.high_watermark",
+        "a reader at read_committed is given what nobody has committed",
+    ),
+    # Groups.
+    Mutant(
+        "answered-before-committed",
+        HOSTED,
+        "return self.partition.high_watermark >= self._end_offset",
+        "return True",
+        "KAFKA-20634: what a coordinator has acknowledged is lost",
+    ),
+    Mutant(
+        "stale-generation-commits",
+        "ottla.core.groups.classic_group",
+        "self.check_member(committer.member_id, committer.group_instance_id)\n"
+        "            self.check_generation(committer.generation_id)",
+        "pass",
+        "a member that was replaced commits over its successor",
+    ),
+    Mutant(
+        "two-owners",
+        "ottla.core.groups.consumer.reconciliation",
+        "if one in gives_up or not self.is_owned(topic_id, one)]",
+        "if True]",
+        "a partition is given away before its owner has returned it",
+    ),
+    Mutant(
+        "aborted-offsets-count",
+        "ottla.core.groups.offsets",
+        "if committed and (known is None",
+        "if (known is None",
+        "records are skipped whose output was aborted",
+    ),
+    Mutant(
+        "pending-offsets-ignored",
+        "ottla.core.groups.offset_requests",
+        "if require_stable and self._offsets.is_pending(group_id, topic, index):",
+        "if False:",
+        "a member goes on from before a transaction that is about to count",
+    ),
+    Mutant(
+        "markers-not-loaded",
+        "ottla.broker.coordinator",
+        "shard.replay_marker(header.producer_id, header.producer_epoch, committed=committed)",
+        "pass",
+        "offsets that a transaction committed are pending for ever after a restart",
     ),
 ]
 

@@ -1,5 +1,6 @@
 """What a node has in memory, as the checkers compare it: bounds, producers, budgets."""
 
+import math
 from dataclasses import dataclass, field
 
 from ottla.broker.node import Node
@@ -99,17 +100,34 @@ def check_producers(before: Recovered, after: Recovered) -> None:
 class Watch:
     """Looks at a node again and again, and remembers how far it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, open_s_max: float = math.inf) -> None:
+        """`open_s_max`: how long a transaction may be open while a node runs."""
+        self._open_s_max = open_s_max
         self._watermarks: dict[Key, int] = {}
+        self._open_since: dict[tuple[Key, int], float] = {}
+        """By partition and first offset of a transaction."""
         self._node: Node | None = None
 
-    def look(self, node: Node) -> None:
+    def look(self, node: Node, now: float) -> None:
         if node is not self._node:
             self._node = node
             self._watermarks.clear()
+            self._open_since.clear()
         for key, partition in partitions(node):
             self._check_bounds(key, partition)
+            self._check_open(key, partition, now)
         _check_budgets(node)
+
+    def _check_open(self, key: Key, partition: Partition, now: float) -> None:
+        """I24, of the oldest one: the others are looked at when it is gone."""
+        log = partition.log.log
+        if log.last_stable_offset == log.end_offset:
+            return
+        oldest = log.producers.first_unstable_offset
+        if oldest is not None:
+            open_s = now - self._open_since.setdefault((key, oldest), now)
+            if open_s > self._open_s_max:
+                raise Violation("I24", f"{name_of(key)}: the transaction at {oldest} is open for {open_s:.1f} s")
 
     def _check_bounds(self, key: Key, partition: Partition) -> None:
         log = partition.log.log

@@ -33,6 +33,8 @@ PRODUCE = {1: 11, 2: 12}
 END = {1: 4, 2: 5}
 OFFSETS = {1: 4, 2: 5}
 ADD_PARTITIONS = 3
+TIMEOUT_MS_MAX = 6_000
+TIMEOUTS_MS = (3_000, TIMEOUT_MS_MAX)
 _PATIENCE = 12
 """How often something is asked before its producer gives up."""
 _AGAIN = (
@@ -318,7 +320,7 @@ class TransactionalProducer:
         self._scene = scene
         self._name = name
         self._line = Line(scene, name)
-        self._timeout_ms = random.choice((3_000, 6_000))
+        self._timeout_ms = random.choice(TIMEOUTS_MS)
         id_ = f"txn-{random.randrange(3)}"
         self._session = Session(scene, self._line, id_, random.choice((1, 2, 2)), self._timeout_ms)
         self._fails = random.choice((0.0, 0.05, 0.15))

@@ -17,7 +17,7 @@ from ottla.sim.node.ledger import Key, Sent, name_of
 from ottla.sim.node.members import NOT_READY, STALE, ClassicMember, ConsumerMember, Member
 from ottla.sim.node.readers import batches_in
 from ottla.sim.node.scene import OF_GROUP, OF_TRANSACTION, Line, Scene
-from ottla.sim.node.transactional import Hindered, Session, new_writes
+from ottla.sim.node.transactional import TIMEOUTS_MS, Hindered, Session, new_writes
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -223,7 +223,7 @@ class Transformer(Worker):
 
     def __init__(self, scene: Scene, name: str) -> None:
         super().__init__(scene, name)
-        version, timeout_ms = scene.random.choice((1, 2, 2)), scene.random.choice((3_000, 6_000))
+        version, timeout_ms = scene.random.choice((1, 2, 2)), scene.random.choice(TIMEOUTS_MS)
         self._session = Session(scene, self._line, name, version, timeout_ms)
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.senders import Bad, Idempotent, Plain
 from ottla.sim.node.state import Watch, fetches_waiting, partitions
 from ottla.sim.node.swarm import COORDINATED, NodeSwarm
-from ottla.sim.node.transactional import TransactionalProducer
+from ottla.sim.node.transactional import TIMEOUT_MS_MAX, TransactionalProducer
 from ottla.sim.node.workers import GroupConsumer, Transformer, Worker
 from ottla.sim.records import BadBatch
 from ottla.sim.rot import flip_bits
@@ -76,7 +76,9 @@ class World:
         self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
         self.scene.stops = lambda: self.machine.stops
         self.admin = Admin(self.scene, "admin")
-        self._watch = Watch()
+        # How long a transaction has been open is told by the wall clock: one that is set back gives it more time.
+        keeps_time = "jump_clock" not in swarm.mishaps
+        self._watch = Watch(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else Watch()
         self._healing = False
         self.scene.is_calm = (
             swarm.weather.is_calm
@@ -178,7 +180,7 @@ class World:
         while True:
             self.ledger.latest_ms = max(self.ledger.latest_ms, self.clock.wall_ms())
             if self.machine.node is not None:
-                self._watch.look(self.machine.node)
+                self._watch.look(self.machine.node, self.clock.seconds)
             await asyncio.sleep(WATCH_EVERY_S)
 
     # The end.
@@ -236,7 +238,7 @@ class World:
     def _check_nothing_left(self) -> None:
         node = self.machine.node
         assert node is not None
-        self._watch.look(node)
+        self._watch.look(node, self.clock.seconds)
         waiting = [name_of(key) for key, partition in partitions(node) if fetches_waiting(partition)]
         if waiting:
             raise Violation("I26", f"fetches of clients that are gone wait for {waiting}")

@@ -1,0 +1,285 @@
+"""Histories of groups and transactions with one planted anomaly each, all found; clean ones, no false alarm."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from ottla.sim.checkers import Violation
+from ottla.sim.clock import SimClock
+from ottla.sim.network import SimNetwork, Weather
+from ottla.sim.node.committed import with_verdict
+from ottla.sim.node.coordination_audit import check_exactly_once, check_transactions
+from ottla.sim.node.group_history import NOTHING, GroupHistory
+from ottla.sim.node.ledger import ID, Key, Ledger, Sent
+from ottla.sim.node.scene import LiveTopic, Scene
+from ottla.sim.node.swarm import TopicPlan
+from ottla.sim.node.transaction_history import Transaction, TransactionHistory
+from ottla.sim.node.workers import INPUT, OUTPUT
+from ottla.sim.records import TRANSACTIONAL, Record, decode, encode, encode_marker
+from ottla.wire.api.fetch import AbortedTransaction
+
+KEY: Key = (bytes(16), 0)
+WRITTEN: Key = (bytes([1]) * 16, 0)
+GROUP = "consumers"
+TRANSFORMERS = "classic-transformers"
+SETTINGS = {
+    "flush.messages": "1",
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "message.timestamp.type": "CreateTime",
+}
+
+
+def found_in(invariant: str, history: Callable[[], object]) -> None:
+    with pytest.raises(Violation) as found:
+        history()
+    assert found.value.invariant == invariant
+
+
+# Transactions.
+
+
+def new_transaction() -> Transaction:
+    return TransactionHistory().begin("producer")
+
+
+def asked() -> Transaction:
+    transaction = new_transaction()
+    transaction.commit_asked = True
+    return transaction
+
+
+def test_a_transaction_that_was_asked_to_commit_may_be_seen() -> None:
+    transaction = asked()
+    transaction.seen("a record")
+    transaction.committed(1.0)
+    transaction.seen("another")
+    transaction.given_up()
+
+
+def test_what_was_never_asked_to_commit_is_aborted_when_its_producer_is_gone() -> None:
+    transaction = new_transaction()
+    transaction.given_up()
+    found_in("I6", lambda: transaction.committed(1.0))
+
+
+def test_a_commit_without_an_answer_may_have_been_made_or_not() -> None:
+    seen, unseen = asked(), asked()
+    seen.given_up()
+    unseen.given_up()
+    seen.seen("a record")
+    assert unseen.may_be_aborted
+    assert not seen.may_be_aborted
+
+
+def test_planted_reads_of_what_is_not_committed_are_found() -> None:
+    found_in("I5", lambda: new_transaction().seen("a record"))
+
+    def aborted_then_seen() -> None:
+        transaction = asked()
+        transaction.aborted()
+        transaction.seen("a record")
+
+    def seen_then_aborted() -> None:
+        transaction = asked()
+        transaction.seen("a record")
+        transaction.aborted()
+
+    found_in("I4", aborted_then_seen)
+    found_in("I4", seen_then_aborted)
+
+
+# Groups.
+
+
+def committed(history: GroupHistory, offset: int, sent_at: float, granted_at: float | None, member: str = "a") -> str:
+    commit = history.committing(GROUP, member, KEY, offset, sent_at)
+    if granted_at is not None:
+        history.granted(commit, granted_at)
+    return commit.id
+
+
+def test_offsets_that_hold_are_no_violation() -> None:
+    history = GroupHistory()
+    history.fetched(GROUP, KEY, NOTHING, None, 0.0)
+    first = committed(history, 5, 1.0, 2.0)
+    late = committed(history, 6, 3.0, None)
+    history.fetched(GROUP, KEY, 5, first, 4.0)
+    history.fetched(GROUP, KEY, 6, late, 5.0)
+    second = committed(history, 7, 6.0, 7.0)
+    history.fetched(GROUP, KEY, 6, late, 6.5)
+    history.fetched(GROUP, KEY, 7, second, 8.0)
+    history.fetched(GROUP, KEY, 6, late, 9.0)  # It has arrived now.
+
+
+def test_commits_at_the_same_time_may_hold_in_either_order() -> None:
+    history = GroupHistory()
+    one, other = committed(history, 5, 1.0, 4.0), committed(history, 6, 2.0, 3.0)
+    history.fetched(GROUP, KEY, 5, one, 5.0)
+    history.fetched(GROUP, KEY, 6, other, 5.0)
+
+
+def test_planted_anomalies_of_offsets_are_found() -> None:
+    def lost() -> None:
+        history = GroupHistory()
+        committed(history, 5, 1.0, 2.0)
+        history.fetched(GROUP, KEY, NOTHING, None, 3.0)
+
+    def gone_back() -> None:
+        history = GroupHistory()
+        first = committed(history, 5, 1.0, 2.0)
+        committed(history, 6, 3.0, 4.0)
+        history.fetched(GROUP, KEY, 5, first, 5.0)
+
+    def invented() -> None:
+        GroupHistory().fetched(GROUP, KEY, 5, "commit-1", 1.0)
+
+    def refused() -> None:
+        history = GroupHistory()
+        commit = history.committing(GROUP, "a", KEY, 5, 1.0)
+        commit.is_refused = True
+        history.fetched(GROUP, KEY, 5, commit.id, 2.0)
+
+    for history in (lost, gone_back, invented, refused):
+        found_in("I11", history)
+
+
+def test_offsets_of_a_transaction_hold_with_it() -> None:
+    history, transaction = GroupHistory(), asked()
+    commit = history.committing(GROUP, "a", KEY, 5, 1.0, transaction)
+    history.granted(commit, 2.0)
+    history.fetched(GROUP, KEY, NOTHING, None, 3.0)
+    transaction.committed(4.0)
+    history.fetched(GROUP, KEY, 5, commit.id, 5.0)
+    found_in("I11", lambda: history.fetched(GROUP, KEY, NOTHING, None, 6.0))
+
+
+def test_planted_offsets_of_a_transaction_that_is_not_committed_are_found() -> None:
+    def fetched_of(transaction: Transaction, *, aborted: bool) -> None:
+        history = GroupHistory()
+        commit = history.committing(GROUP, "a", KEY, 5, 1.0, transaction)
+        if aborted:
+            transaction.aborted()
+        history.fetched(GROUP, KEY, 5, commit.id, 2.0)
+
+    found_in("I6", lambda: fetched_of(asked(), aborted=True))
+    found_in("I5", lambda: fetched_of(new_transaction(), aborted=False))
+
+
+def test_owners_that_follow_each_other_are_no_violation() -> None:
+    history = GroupHistory()
+    history.assigned(GROUP, 1, "a", [KEY], 1.0)
+    history.assigned(GROUP, 2, "b", [KEY], 2.0)
+    history.assigned(GROUP, 1, "a", [KEY], 3.0)  # An answer that was late.
+    committed(history, 5, 4.0, 5.0, member="b")
+    history = GroupHistory()
+    history.given(GROUP, "a", [KEY], 1.0, until=3.0)
+    history.given(GROUP, "b", [KEY], 4.0, until=9.0)
+    history.released(GROUP, "b", [KEY])
+    history.extended(GROUP, "b", until=12.0)
+    history.given(GROUP, "c", [KEY], 5.0, until=9.0)
+
+
+def test_planted_owners_at_the_same_time_are_found() -> None:
+    def in_one_generation() -> None:
+        history = GroupHistory()
+        history.assigned(GROUP, 1, "a", [KEY], 1.0)
+        history.assigned(GROUP, 1, "b", [KEY], 2.0)
+
+    def before_it_was_returned() -> None:
+        history = GroupHistory()
+        history.given(GROUP, "a", [KEY], 1.0, until=3.0)
+        history.extended(GROUP, "a", until=5.0)
+        history.given(GROUP, "b", [KEY], 4.0, until=9.0)
+
+    def stale_commit() -> None:
+        history = GroupHistory()
+        history.assigned(GROUP, 1, "a", [KEY], 1.0)
+        history.assigned(GROUP, 2, "b", [KEY], 2.0)
+        committed(history, 5, 3.0, 4.0, member="a")
+
+    for history in (in_one_generation, before_it_was_returned, stale_commit):
+        found_in("I11", history)
+
+
+# When all is over.
+
+
+def new_scene() -> Scene:
+    random, clock = Random(0), SimClock()
+    scene = Scene(random, clock, SimNetwork(random, Weather()), Ledger(), lambda _: None)
+    for name, key in ((INPUT, KEY), (OUTPUT, WRITTEN)):
+        plan = TopicPlan(name, 1, SETTINGS, kept=True)
+        scene.topics[name] = LiveTopic(plan, key[0], 1)
+        scene.ledger.made(key[0], 1, plan)
+    return scene
+
+
+def write(scene: Scene, transaction: Transaction, offset: int) -> Sent:
+    sent = scene.new_record(WRITTEN, "producer")
+    sent.transaction, sent.offset = transaction, offset
+    transaction.writes.append(sent)
+    return sent
+
+
+def stored(sent: Sent, offset: int) -> Record:
+    return Record(offset, sent.timestamp, sent.key, sent.value, ((ID, sent.id),))
+
+
+@pytest.mark.parametrize("visible", [0, 1, 2])
+def test_of_a_transaction_all_is_there_or_nothing(visible: int) -> None:
+    scene = new_scene()
+    transaction = scene.transactions.begin("producer")
+    transaction.commit_asked = True
+    writes = [write(scene, transaction, offset) for offset in (0, 1)]
+    found = {offset: stored(sent, offset) for offset, sent in enumerate(writes[:visible])}
+    if visible == 1:
+        found_in("I6", lambda: check_transactions(scene, {WRITTEN: found}))
+    else:
+        check_transactions(scene, {WRITTEN: found})
+
+
+def test_a_committed_transaction_that_is_not_there_is_found() -> None:
+    scene = new_scene()
+    transaction = scene.transactions.begin("producer")
+    transaction.commit_asked = True
+    write(scene, transaction, 0)
+    transaction.committed(1.0)
+    found_in("I6", lambda: check_transactions(scene, {WRITTEN: {}}))
+
+
+@pytest.mark.parametrize(
+    ("position", "sources", "violated"),
+    [
+        (2, [0, 1], False),
+        (1, [0], False),
+        (2, [0], True),
+        (2, [0, 1, 1], True),
+        (1, [0, 1], True),
+    ],
+    ids=["all", "all before its offset", "one is missing", "one twice", "one too early"],
+)
+def test_what_was_transformed_is_there_exactly_once(position: int, sources: list[int], violated: bool) -> None:
+    scene = new_scene()
+    inputs = {offset: stored(scene.new_record(KEY, "sender"), offset) for offset in range(3)}
+    outputs = {}
+    for offset, source in enumerate(sources):
+        sent = scene.new_record(WRITTEN, "worker")
+        scene.sources[sent.id] = TRANSFORMERS, KEY, source
+        outputs[offset] = stored(sent, offset)
+    found = {KEY: inputs, WRITTEN: outputs}
+    if violated:
+        found_in("I12", lambda: check_exactly_once(scene, TRANSFORMERS, {KEY: position}, found))
+    else:
+        check_exactly_once(scene, TRANSFORMERS, {KEY: position}, found)
+
+
+def test_a_reader_drops_what_was_aborted_up_to_its_marker() -> None:
+    record = Record(0, 1, None, b"v")
+    data = decode(encode([record], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0))
+    plain = decode(encode([record]))
+    marker = decode(encode_marker(False, 7, 0, 0, 1))
+    told = [AbortedTransaction(producer_id=7, first_offset=0)]
+    verdicts = [kept for _, kept in with_verdict([data, plain, marker, data], told)]
+    assert verdicts == [False, True, False, True]
