@@ -8,6 +8,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from members.interface import BATCH, HEARTBEAT_MS, POLL_S, TIMEOUT_S, Joining, Listener, Polled
 
 QUIET = {"log_level": 0}
+PATIENT: dict[str, Any] = {"reconnect.backoff.max.ms": 200, "metadata.recovery.strategy": "none"}
+"""A client that loses its only broker would begin again from its bootstrap servers, with a new handle for the broker;
+the old one stays the group's coordinator, and a transaction waits there for its offsets for ever."""
 PROTOCOLS = {
     "range": {"partition.assignment.strategy": "range"},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
@@ -24,13 +27,12 @@ class RdMember:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            "reconnect.backoff.max.ms": 200,
         }
         if joining.protocol != "consumer":
             config |= {"session.timeout.ms": joining.session_ms, "heartbeat.interval.ms": HEARTBEAT_MS}
         if joining.instance_id is not None:
             config["group.instance.id"] = joining.instance_id
-        self._consumer = Consumer(config | PROTOCOLS[joining.protocol] | QUIET)
+        self._consumer = Consumer(config | PROTOCOLS[joining.protocol] | QUIET | PATIENT)
         self._consumer.subscribe(
             [self._topic],
             on_assign=_told(listener.assigned),
@@ -65,8 +67,8 @@ class RdMember:
 
 class RdWriter:
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
-        config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 1}
-        self._producer = Producer(config | QUIET | {"reconnect.backoff.max.ms": 200})
+        config: dict[str, Any] = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 1}
+        self._producer = Producer(config | QUIET | PATIENT)
         self._producer.init_transactions(TIMEOUT_S)
 
     def begin(self) -> None:

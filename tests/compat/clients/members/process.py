@@ -1,10 +1,10 @@
 """Programs of this package as a test sees them: what they told so far, orders to them, and kill -9."""
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -72,6 +72,13 @@ class MemberProcess:
         self._process.kill()
         self._process.wait()
         self._scribe.join()
+
+    def freeze(self) -> None:
+        """It does nothing, heartbeats included, until it is woken."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def fails(self) -> str:
         """The error that the program ends by."""
@@ -162,13 +169,32 @@ class Group:
         return self.values()
 
 
-@contextmanager
-def transforming(
-    kind: Kind, joining: Joining, target: str, *, stand_still: tuple[int, str] | None = None
-) -> Iterator[MemberProcess]:
-    """A transformer under way to its target; killed when the block ends."""
-    process = MemberProcess("transform", kind, joining, target, f"to-{target}", list(stand_still or ()))
-    try:
-        yield process
-    finally:
-        process.kill()
+class Transformers:
+    """Programs that carry records of a topic to another, each the heir of the one before; none outlives the block."""
+
+    def __init__(self, kind: Kind, joining: Joining, target: str) -> None:
+        self._kind, self._joining, self._target = kind, joining, target
+        self._started: list[MemberProcess] = []
+
+    def __enter__(self) -> "Transformers":
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        for process in self._started:
+            process.kill()
+
+    def start(self) -> MemberProcess:
+        return self._start([])
+
+    def start_until(self, transaction: int, point: str) -> MemberProcess:
+        """It stands still at that point of the transaction of that number, from zero."""
+        process = self._start([transaction, point])
+        process.until(lambda: process.times("still") == 1, f"it is {point} in transaction {transaction}")
+        return process
+
+    def _start(self, stand_still: list[object]) -> MemberProcess:
+        rest = (self._target, f"to-{self._target}", stand_still)
+        self._started.append(MemberProcess("transform", self._kind, self._joining, *rest))
+        return self._started[-1]

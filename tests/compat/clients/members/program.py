@@ -6,6 +6,7 @@ Rule 2: it ends when it is told to leave, when nobody is left to give orders, or
 """
 
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from queue import Empty, Queue
@@ -143,6 +144,7 @@ def transform(
 
 def main() -> int:
     task, client, joining, *rest = json.loads(sys.argv[1])
+    logging.disable()  # Nodes are killed on purpose: that a client lost its connection is no news.
     tasks = {"take part": take_part, "transform": transform}
     try:
         tasks[task](Orders(), client, Joining(*joining), *rest)

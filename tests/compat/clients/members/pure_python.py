@@ -48,9 +48,12 @@ class PureMember:
             partition_assignment_strategy=[PROTOCOLS[joining.protocol]],
         )
         self._consumer.subscribe([self._topic], listener=Ear(self, listener))
+        self._consumer.partitions_for_topic(self._topic)  # One that does not know them yet would join twice.
 
     def poll(self) -> list[Polled]:
-        found = self._consumer.poll(timeout_ms=POLL_S * 1000, max_records=BATCH)
+        """A poll that ends while the member joins may lose the assignment that comes next: one that joins has time."""
+        timeout_s = TIMEOUT_S if self._consumer._coordinator.need_rejoin() else POLL_S
+        found = self._consumer.poll(timeout_ms=timeout_s * 1000, max_records=BATCH)
         return [Polled(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
 
     def commit(self, offsets: Mapping[int, int]) -> None:
