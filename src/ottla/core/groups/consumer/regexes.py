@@ -3,6 +3,7 @@
 Rule 1: patterns are RE2's, as in Kafka (which runs RE2/J): no back-references, no look-around, hence no pattern that
         takes longer than the text is long. A pattern that is none is refused with INVALID_REGULAR_EXPRESSION; so is one
         that repeats repetitions beyond a thousand, such as ((a{100}){100}){100}, for which RE2/J would take the memory.
+        What RE2 takes and RE2/J does not is let be: \\C, and names of groups given twice or not in ASCII.
 Rule 2: a pattern must match a topic's whole name.
 Rule 3: a pattern is resolved by its group, not by each member: all who subscribed to it get the same topics, and the
         result is written down with the version of the metadata that it was found in.
