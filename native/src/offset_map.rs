@@ -30,7 +30,12 @@ impl OffsetMap {
                  log.cleaner.dedupe.buffer.size (it is divided by log.cleaner.threads)"
             )));
         }
-        Ok(Self { entries: vec![[0; ENTRY_SIZE]; slots], keys: 0, keys_max, latest_offset: -1 })
+        let Some(entries) = zeroed(slots) else {
+            return Err(Fault::Mistake(format!(
+                "there is no memory for {memory_bytes} bytes of keys; lower log.cleaner.dedupe.buffer.size"
+            )));
+        };
+        Ok(Self { entries, keys: 0, keys_max, latest_offset: -1 })
     }
 
     pub fn slots(&self) -> usize {
@@ -83,12 +88,6 @@ impl OffsetMap {
         }
     }
 
-    pub fn clear(&mut self) {
-        self.entries = vec![[0; ENTRY_SIZE]; self.entries.len()];
-        self.keys = 0;
-        self.latest_offset = -1;
-    }
-
     /// Where the digest's entry is or would go, and whether it is there. None: every slot is taken by others.
     fn find(&self, digest: &[u8; DIGEST_SIZE]) -> Option<(usize, bool)> {
         let slots = self.entries.len();
@@ -109,4 +108,14 @@ impl OffsetMap {
             found(slot)
         })
     }
+}
+
+/// So many empty entries. None: the machine does not have the memory.
+fn zeroed(slots: usize) -> Option<Vec<[u8; ENTRY_SIZE]>> {
+    // `vec!` ends the process where memory is refused. Asked for first, and seen by `black_box`, so that the compiler
+    // does not leave out what nobody uses.
+    let mut asked: Vec<[u8; ENTRY_SIZE]> = Vec::new();
+    asked.try_reserve_exact(slots).ok()?;
+    drop(std::hint::black_box(asked));
+    Some(vec![[0; ENTRY_SIZE]; slots])
 }

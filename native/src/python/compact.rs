@@ -67,10 +67,6 @@ impl PyOffsetMap {
     fn get(&self, key: Bytes) -> i64 {
         self.0.get(key.as_slice())
     }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
 }
 
 #[pyfunction]

@@ -1,15 +1,25 @@
 """Batches the kernel's tests share: captured from Kafka's own clients, drawn by Hypothesis, and taken apart by hand."""
 
 from pathlib import Path
-from struct import pack_into
+from struct import pack, pack_into
 
 from hypothesis import strategies as st
 
 from ottla import kernel
-from ottla.kernel import Codec, Record
+from ottla.kernel import (
+    HEADER_SIZE,
+    Codec,
+    ControlType,
+    Record,
+    TimestampType,
+    build_batch,
+    build_end_txn_marker,
+)
 
 CAPTURED = Path(__file__).parent / "captured"
+CAPTURED_NAMES = sorted(path.stem for path in CAPTURED.glob("*.hex"))
 T = 1_700_000_000_000
+NOW = T + 1000
 
 # What every captured/java_<codec> and captured/librdkafka_<codec> holds.
 CAPTURED_RECORDS = [
@@ -70,3 +80,55 @@ def record_lists(
         offset += step
         records.append(Record(offset, draw(timestamps), draw(keys), draw(payload), draw(headers)))
     return records
+
+
+@st.composite
+def sound_batches(draw: st.DrawFn) -> bytes:
+    """Captured, drawn, or a marker."""
+    if draw(st.booleans()):
+        return captured(draw(st.sampled_from(CAPTURED_NAMES)))
+    if draw(st.integers(0, 5)) == 0:
+        kind = draw(st.sampled_from([ControlType.ABORT, ControlType.COMMIT]))
+        return build_end_txn_marker(kind, draw(st.integers(0, 9)), timestamp=T, producer_id=4, producer_epoch=1)
+    append_time = draw(st.booleans())
+    return build_batch(
+        draw(record_lists(gaps=draw(st.booleans()))),
+        codec=draw(st.sampled_from(Codec)),
+        producer_id=draw(st.sampled_from([-1, 7])),
+        base_sequence=draw(st.sampled_from([-1, 0, 5])),
+        transactional=draw(st.booleans()),
+        control=draw(st.integers(0, 5)) == 0,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME,
+        append_time_ms=draw(st.sampled_from([T, NOW, NOW + 10**9, -1])),
+        delete_horizon_ms=draw(st.sampled_from([None, None, T, NOW + 5])),
+    )
+
+
+HOSTILE = [
+    *(pack(">i", number) for number in (-1, 0, 1, 2**31 - 1, -(2**31))),
+    *(pack(">q", number) for number in (-1, 2**63 - 1, -(2**63))),
+    *(b"\xff" * 4 + b"\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10, b"\x80\x00", b"\x80\x80\x00", b"\x01", b"\x00"),
+]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytearray:
+    """Batches of which most have something wrong: flipped, cut, overwritten with hostile numbers; half of them under a
+    right checksum, so that the damage reaches the walk over the records."""
+    batch = bytearray(draw(sound_batches()))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(batch) - 1))
+        match draw(st.sampled_from(["flip", "number", "insert", "remove"])):
+            case "flip":
+                batch[at] ^= 1 << draw(st.integers(0, 7))
+            case "number":
+                number = draw(st.sampled_from(HOSTILE))
+                batch[at : at + len(number)] = number
+            case "insert":
+                batch[at:at] = draw(st.sampled_from(HOSTILE))
+            case "remove":
+                del batch[at : at + draw(st.integers(1, 20))]
+        batch = batch or bytearray(1)
+    if draw(st.booleans()) and len(batch) >= HEADER_SIZE:
+        batch = sealed(batch)
+    return batch

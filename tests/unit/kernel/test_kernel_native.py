@@ -1,47 +1,33 @@
-"""The native kernel against the reference, function by function: same bytes in, same answer or same refusal out.
-
-Batches are drawn, captured from other clients, and damaged: flipped, cut, overwritten with hostile numbers, half of
-them under a right checksum so that the damage reaches the walk over the records.
-"""
+"""The native kernel against the reference, function by function: same bytes in, same answer or same refusal out."""
 
 import copy
-import re
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
-from struct import pack
 from typing import Any
 
 import pytest
-from conftest import implementation_named
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_samples import CAPTURED, T, captured, record_lists, sealed
+from kernel_comparison import implementation_named, outcome, plain
+from kernel_samples import NOW, T, batches, captured
 
 from ottla.kernel import (
-    HEADER_SIZE,
     BatchHeader,
-    Checked,
     Codec,
     ControlType,
     CorruptBatch,
-    Filtered,
     InvalidRecords,
     ProduceRules,
     Record,
     TimestampType,
     build_batch,
-    build_end_txn_marker,
     read_header,
     reference,
 )
-from ottla.wire.errors import Refused
 
 EXAMPLES = settings(max_examples=80)
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
-NAMES = sorted(path.stem for path in CAPTURED.glob("*.hex"))
-NOW = T + 1000
 
 native: Any = None
 
@@ -52,46 +38,6 @@ def implementation() -> None:
     native = implementation_named("native")
 
 
-# What is compared.
-
-
-def outcome(work: Callable[[], object]) -> object:
-    """What `work` gives or refuses, in values that can be compared."""
-    try:
-        return plain(work())
-    except InvalidRecords as invalid:
-        return type(invalid), invalid.error, common(invalid.text), invalid.record_errors
-    except Refused as refused:
-        return type(refused), refused.error, common(refused.text)
-    except ValueError as mistake:
-        return type(mistake), str(mistake)
-
-
-def common(text: str) -> str:
-    """The part of a refusal that is the kernel's: what a codec's library says of a damaged stream is its own."""
-    text = re.sub(r"(stream is damaged: ).*", r"\1", text)
-    return re.sub(r"(\d+ bytes of zstd) unpack to more than.*", r"the zstd stream is damaged: ", text)
-
-
-def plain(value: object) -> object:
-    if isinstance(value, memoryview | bytearray):
-        return bytes(value)
-    if isinstance(value, Checked) and value.recompressed:
-        return packed(value.batch), value.header._replace(length=0, crc=0), value[2:]
-    if isinstance(value, Filtered) and isinstance(value.batch, bytes):
-        return packed(value.batch), value[1:]
-    if isinstance(value, tuple):
-        return type(value), [plain(member) for member in value]
-    return value
-
-
-def packed(batch: bytes | memoryview) -> object:
-    """What a batch holds: two libraries compress the same records to different bytes."""
-    header = read_header(batch)
-    assert reference.crc_ok(batch, 0, header.size)
-    return header._replace(length=0, crc=0), reference.decompress(header.codec, batch[HEADER_SIZE:])
-
-
 def same(name: str, *arguments: Any, **options: Any) -> object:
     """The answer of both kernels; a buffer that they change is handed to each afresh and compared too."""
     given_twice = [copy.deepcopy(arguments), arguments]
@@ -100,59 +46,6 @@ def same(name: str, *arguments: Any, **options: Any) -> object:
         answers.append((outcome(partial(getattr(kernel, name), *own, **options)), plain(own)))
     assert answers[0] == answers[1]
     return answers[0][0]
-
-
-# What is drawn.
-
-
-@st.composite
-def sound_batches(draw: st.DrawFn) -> bytes:
-    if draw(st.booleans()):
-        return captured(draw(st.sampled_from(NAMES)))
-    if draw(st.integers(0, 5)) == 0:
-        kind = draw(st.sampled_from([ControlType.ABORT, ControlType.COMMIT]))
-        return build_end_txn_marker(kind, draw(st.integers(0, 9)), timestamp=T, producer_id=4, producer_epoch=1)
-    append_time = draw(st.booleans())
-    return build_batch(
-        draw(record_lists(gaps=draw(st.booleans()))),
-        codec=draw(st.sampled_from(Codec)),
-        producer_id=draw(st.sampled_from([-1, 7])),
-        base_sequence=draw(st.sampled_from([-1, 0, 5])),
-        transactional=draw(st.booleans()),
-        control=draw(st.integers(0, 5)) == 0,
-        timestamp_type=TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME,
-        append_time_ms=draw(st.sampled_from([T, NOW, NOW + 10**9, -1])),
-        delete_horizon_ms=draw(st.sampled_from([None, None, T, NOW + 5])),
-    )
-
-
-HOSTILE = [
-    *(pack(">i", number) for number in (-1, 0, 1, 2**31 - 1, -(2**31))),
-    *(pack(">q", number) for number in (-1, 2**63 - 1, -(2**63))),
-    *(b"\xff" * 4 + b"\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 10, b"\x80\x00", b"\x80\x80\x00", b"\x01", b"\x00"),
-]
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> bytearray:
-    """Batches of which most have something wrong."""
-    batch = bytearray(draw(sound_batches()))
-    for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(batch) - 1))
-        match draw(st.sampled_from(["flip", "number", "insert", "remove"])):
-            case "flip":
-                batch[at] ^= 1 << draw(st.integers(0, 7))
-            case "number":
-                number = draw(st.sampled_from(HOSTILE))
-                batch[at : at + len(number)] = number
-            case "insert":
-                batch[at:at] = draw(st.sampled_from(HOSTILE))
-            case "remove":
-                del batch[at : at + draw(st.integers(1, 20))]
-        batch = batch or bytearray(1)
-    if draw(st.booleans()) and len(batch) >= HEADER_SIZE:
-        batch = sealed(batch)
-    return batch
 
 
 def header_of(batch: bytes | bytearray) -> BatchHeader | None:
@@ -357,3 +250,13 @@ def test_buffers_that_cannot_be_written_are_refused() -> None:
         native.scan(memoryview(b"abcdef")[::2])
     with pytest.raises(ValueError, match="do not fit"):
         native.stamp(bytearray(10), 0, 1, 1)
+
+
+def test_a_panic_is_an_error_like_others() -> None:
+    """It must not end the node. Where a caller allows any size, a frame may claim more than memory has addresses."""
+    no_checksum_of_8_bytes_size = b"\x28\xb5\x2f\xfd\xe0"
+    empty_last_block = b"\x01\0\0"
+    frame = no_checksum_of_8_bytes_size + (2**63).to_bytes(8, "little") + empty_last_block
+    with pytest.raises(CorruptBatch, match="a defect of its own: capacity overflow"):
+        native.decompress(Codec.ZSTD, frame, limit=2**64 - 1, ratio=2**63)
+    assert native.decompress(Codec.ZSTD, native.compress(Codec.ZSTD, b"and it goes on")) == b"and it goes on"

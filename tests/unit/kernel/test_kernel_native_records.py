@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import implementation_named
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_samples import CAPTURED, T, payload, record_lists
-from test_kernel_native import batches, common, outcome, packed
+from kernel_comparison import common, implementation_named, outcome, packed
+from kernel_samples import CAPTURED, T, batches, payload, record_lists
 
 from ottla.kernel import Aborted, Codec, Damage, FetchedPart, PartEnd, Record, TimestampType, reference
 

@@ -33,7 +33,12 @@ class OffsetMap:
                 f"{memory_bytes} bytes at load factor {load_factor} hold no key; raise "
                 "log.cleaner.dedupe.buffer.size (it is divided by log.cleaner.threads)"
             )
-        self._bytes = bytearray(self.slots * ENTRY_SIZE)
+        try:
+            self._bytes = bytearray(self.slots * ENTRY_SIZE)
+        except MemoryError:
+            raise ValueError(
+                f"there is no memory for {memory_bytes} bytes of keys; lower log.cleaner.dedupe.buffer.size"
+            ) from None
         self._keys = 0
         self.latest_offset = -1  # Up to here the map knows the log; whoever feeds it keeps this.
 
@@ -60,11 +65,6 @@ class OffsetMap:
         """The latest offset put for `key`, -1 if none was."""
         position, known = self._find(md5(key, usedforsecurity=False).digest())
         return _OFFSET.unpack_from(self._bytes, position + _DIGEST_SIZE)[0] if known else -1
-
-    def clear(self) -> None:
-        self._bytes = bytearray(len(self._bytes))
-        self._keys = 0
-        self.latest_offset = -1
 
     def _find(self, digest: bytes) -> tuple[int, bool]:
         """Where the digest's entry is or would go, and whether it is there."""
