@@ -6,7 +6,9 @@ Rule 2: what arrives goes into one buffer that all connections share. Only a con
         of its own, which grows with what has really arrived. Records are read from there and written to the log
         before the buffer is used again; everything else was copied when it was decoded.
 Rule 3: a client that does not take its answers, or has too many requests open, is not read from until it has caught up.
-Rule 4: what cannot be a request ends the connection, with one line in the log.
+Rule 4: an answer that tells of something yet to be written is held back until it is. If it cannot be written, the
+        connection ends without the answers that are ready: the client does not know, and asks again.
+Rule 5: what cannot be a request ends the connection, with one line in the log.
 """
 
 import asyncio
@@ -23,6 +25,7 @@ from ottla.wire.codec import Malformed
 from ottla.wire.frame import UnknownRequest, decode_request
 
 if TYPE_CHECKING:
+    from ottla.broker.hosted_shard import HostedShard
     from ottla.broker.node import Node
 
 _SIZE = Struct(">i")
@@ -58,6 +61,8 @@ class Connection(asyncio.BufferedProtocol):
         self._open: deque[_Open] = deque()
         self._ready: list[Part] = []
         """Answers whose turn has come; they leave together, some at a time."""
+        self._held: dict[HostedShard[Any], None] = {}
+        """Who has to write before an answer leaves."""
         self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
         self._paused = False
         self._closed = False
@@ -232,8 +237,19 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._ready) >= _ANSWERS_TOGETHER or (len(frame) > 1 and sum(map(len, frame)) > _SMALL_ANSWER_MAX):
             self.send_ready()
 
+    def hold(self, hosted: "HostedShard[Any]") -> None:
+        self._held[hosted] = None
+
+    def _write_held(self) -> bool:
+        """Whether the answers may leave."""
+        held, self._held = self._held, {}
+        if all(hosted.write_held() for hosted in held):
+            return True
+        self.close()
+        return False
+
     def send_ready(self) -> None:
-        if self._ready and not self._closed:
+        if self._ready and not self._closed and (not self._held or self._write_held()):
             ready, self._ready = self._ready, []
             self._outlet.send(ready)
             self._go_on()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ottla.broker.hosted_shard import HostedShard
+from ottla.broker.hosted_shard import Holder, HostedShard
 from ottla.broker.partition import Partition
 from ottla.core.coordination import (
     BadRecord,
@@ -136,8 +136,9 @@ class Coordinator(Generic[S]):
         *,
         producer: ProducerStamp | None = None,
         refused: Callable[[Refused], R] | None = None,
+        holder: Holder | None = None,
     ) -> "R | asyncio.Future[R]":
-        """As `decide`; the reply itself where nothing is to be waited for."""
+        """As `decide`; the reply itself where nothing is to be waited for, or `holder` holds the answer back."""
         try:
             hosted = self._hosted(self.partition_of(key))
             hosted.check_in_sync()
@@ -145,14 +146,14 @@ class Coordinator(Generic[S]):
             decision = handle(hosted.shard, now_ms, token)
             if decision.records:
                 if producer is None:
-                    hosted.write(decision.records, now_ms)
+                    hosted.write(decision.records, now_ms, is_held=holder is not None)
                 else:
                     hosted.write_in_transaction(decision.records, producer, now_ms)
         except Refused as refusal:
             if refused is None:
                 raise
             return refused(refusal)
-        return hosted.answer(decision, token, refused, now_ms)
+        return hosted.answer(decision, token, refused, now_ms, holder)
 
     def read(self, key: str, look: Callable[[S, int], R]) -> "R | asyncio.Future[R]":
         """What a shard knows, once that is committed."""

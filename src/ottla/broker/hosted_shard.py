@@ -1,8 +1,10 @@
 """A shard at work: what it decides is replayed, appended to its partition, and answered when it is committed.
 
 Rule 1: decisions of one turn of the loop share a batch, unless this broker is alone in sync: then each is committed as
-        it is written, and waiting for others would cost more than it saves. A decision is never split over two batches,
-        but for what `tick` found.
+        it is written, and waiting for others would cost more than it saves. Where whoever answers can hold the answer
+        back (`Holder`), it is ready before the records are written, and they are when the first answer is to leave:
+        what a client sends in one go is one batch. A decision is never split over two batches, but for what `tick`
+        found.
 Rule 2: an answer waits for everything that its decision may have seen, also when it wrote nothing itself.
 Rule 3: what is written in a transaction is appended by itself and checked by the log, because a newer producer may have
         fenced the one that asks.
@@ -14,10 +16,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.partition import Partition
-from ottla.config import MAX_MESSAGE_BYTES
+from ottla.config import FLUSH_MESSAGES, MAX_MESSAGE_BYTES
 from ottla.core.coordination import (
     PARKED,
     CoordinatorRecord,
@@ -53,6 +55,13 @@ _MEANING = {
     Error.INVALID_FETCH_SIZE: Error.UNKNOWN_SERVER_ERROR,
 }
 """What a failure of the log means to a client of the coordinator, as Kafka has it."""
+
+
+class Holder(Protocol):
+    """A connection, whose answers leave some at a time."""
+
+    def hold(self, hosted: "HostedShard[Any]", /) -> None:
+        """Let no answer leave before `write_held`; if that fails, none that is ready may leave at all."""
 
 
 class _Waiting:
@@ -176,13 +185,17 @@ class HostedShard(Generic[S]):
         return self.partition.high_watermark >= self._end_offset
 
     def answer(
-        self, decision: Decision[R], token: Token, refused: Answer | None, now_ms: int
+        self, decision: Decision[R], token: Token, refused: Answer | None, now_ms: int, holder: Holder | None = None
     ) -> "R | asyncio.Future[R]":
         """The reply, or what will have it when it is committed, or when some decision wakes the token."""
         self._arm(now_ms)
         is_parked = decision.reply is PARKED
-        if not decision.wake and not is_parked and self._is_settled:
-            return decision.reply
+        if not decision.wake and not is_parked:
+            if self._is_settled:
+                return decision.reply
+            if holder is not None and self._queue and self._commits_at_once:
+                holder.hold(self)
+                return decision.reply
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(self._end_offset, decision.reply, decision.wake, now_ms)
         if is_parked:
@@ -237,10 +250,15 @@ class HostedShard(Generic[S]):
 
     # Writing.
 
-    def write(self, records: Sequence[CoordinatorRecord], now_ms: int, *, atomic: bool = True) -> None:
-        """Replay and append records. Refused if they do not fit, or the log has failed."""
+    def write(
+        self, records: Sequence[CoordinatorRecord], now_ms: int, *, atomic: bool = True, is_held: bool = False
+    ) -> None:
+        """Replay and append records. Refused if they do not fit, or the log has failed.
+
+        With `is_held`, the answer can be held back: a run of them is appended before it leaves, and soon in any case.
+        """
         if isinstance(records, RecordRun):
-            self._write_run(records, now_ms)
+            self._write_run(records, now_ms, is_held)
             return
         encoded = [encode_record(record) for record in records]
         limit = self._size_max
@@ -263,20 +281,30 @@ class HostedShard(Generic[S]):
             self._flush()
         self._check_there()
 
-    def _write_run(self, records: RecordRun, now_ms: int) -> None:
+    @property
+    def _commits_at_once(self) -> bool:
+        """What is written is committed: nobody else has to have it, and no sync is asked for."""
+        return len(self.partition.isr) == 1 and self.partition.log.log.config[FLUSH_MESSAGES] == FLUSH_MESSAGES.default
+
+    def write_held(self) -> bool:
+        """Write what was decided for answers that are held back; whether they may leave."""
+        self._flush()
+        return not self.is_over and self._is_settled
+
+    def _write_run(self, records: RecordRun, now_ms: int, is_held: bool) -> None:
         keys, values = records.keys, records.values
         size = sum(map(len, keys)) + sum(map(len, values)) + len(keys) * _RECORD_OVERHEAD_MAX
         self._check_size(size)
         if self._queue_bytes + size > self._size_max:
             self._flush()
-        is_alone = len(self.partition.isr) == 1
-        if not self._queue and not is_alone:
+        is_written_now = len(self.partition.isr) == 1 and not (is_held and self._commits_at_once)
+        if not self._queue and not is_written_now:
             asyncio.get_running_loop().call_soon(self._flush)
         self._queue += zip(repeat(now_ms), keys, values, repeat(()))
         self._queue_bytes += size
         records.replay(self.shard, self._end_offset)
         self._end_offset += len(keys)
-        if is_alone:
+        if is_written_now:
             self._flush()
         self._check_there()
 

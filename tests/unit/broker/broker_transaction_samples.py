@@ -82,7 +82,9 @@ class Broker:
         facts = message_of(type(request))
         assert facts.api_key is not None
         version = facts.versions[-1] if version is None else version
-        connection: Any = SimpleNamespace(listener="PLAINTEXT", peer="test", close=lambda: None)
+        connection: Any = SimpleNamespace(
+            listener="PLAINTEXT", peer="test", close=lambda: None, hold=lambda hosted: hosted.write_held()
+        )
         call = Call(self.node, connection, facts.api_key, version, 1, "client")
         response = handler_of(ApiKey(facts.api_key))(
             decode(type(request), version, bytearray(encode(request, version))), call

@@ -104,3 +104,26 @@ def test_silent_connection_without_half_a_frame_is_closed_later_and_without_a_wo
         connection.node.connections.close_silent(now_ms=600_001)
     assert transport.aborted
     assert events == []
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_answers_leave_when_what_they_tell_of_is_written_or_never(is_written: bool) -> None:
+    """A client that was told of a commit which could not be written would lose it without knowing."""
+    connection, transport = new_connection()
+    asked = []
+
+    class Held:
+        def write_held(self) -> bool:
+            asked.append(bytes(transport.sent))
+            return is_written
+
+    held: Any = Held()
+    connection.node.outbox = SimpleNamespace(add=Connection.send_ready)  # type: ignore[assignment]
+    request = pack(">ihhih", 10, 18, 99, 1, -1)  # ApiVersions in a version that nobody knows is answered at once.
+    connection.hold(held)
+    arrive(connection, request)
+    assert asked == [b""]
+    assert (bool(transport.sent), transport.aborted) == (is_written, not is_written)
+    if is_written:
+        arrive(connection, request)
+        assert len(asked) == 1, "once is enough"

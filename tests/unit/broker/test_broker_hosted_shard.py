@@ -13,7 +13,7 @@ import pytest
 from ottla.broker.hosted_shard import HostedShard
 from ottla.broker.waiters import Watcher
 from ottla.config import Config
-from ottla.core.coordination import PARKED, CoordinatorRecord, Decision, Origin, Token
+from ottla.core.coordination import PARKED, CoordinatorRecord, Decision, Origin, RecordRun, Token, encode_record
 from ottla.kernel import Codec, read_records, scan
 from ottla.sim.clock import SimClock
 from ottla.sim.loop import run
@@ -31,6 +31,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.isr: tuple[int, ...] = (1, 2)
+        self.commits_itself = False
         self.batches: list[bytes] = []
         self.high_watermark = 0
         self.waiters: dict[Watcher, None] = {}
@@ -44,6 +45,8 @@ class Partition:
         assert (header.base_offset, header.leader_epoch) == (self.log.log.end_offset, self.leader_epoch)
         self.log.log.end_offset = header.next_offset
         self.batches.append(batch)
+        if self.commits_itself:
+            self.replicate()
 
     def replicate(self) -> None:
         self.high_watermark = self.log.log.end_offset
@@ -139,6 +142,78 @@ def test_alone_in_sync_a_decision_is_written_at_once() -> None:
         home.partition.isr = (1,)
         waits = home.decide("a")
         assert [len(batch) for batch in home.written] == [1]
+        home.partition.replicate()
+        assert await waits == "a"
+
+    played(scenario)
+
+
+class Run(RecordRun):
+    """One record that knows its bytes."""
+
+    def __init__(self, name: str) -> None:
+        self._record = record(name)
+        key, value = encode_record(self._record)
+        self.keys, self.values = [key], [value or b""]
+
+    def replay(self, shard: Any, first_offset: int) -> None:
+        shard.replay(self._record, Origin(first_offset, 0))
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self._record][index]
+
+
+def hold(home: Home, name: str, holder: dict[Any, None]) -> Any:
+    """Decide something whose answer `holder` holds back."""
+    home.hosted.write(run_ := Run(name), home.clock.wall_ms(), is_held=True)
+    connection: Any = SimpleNamespace(hold=lambda hosted: holder.setdefault(hosted))
+    return home.hosted.answer(Decision(name, run_), Token(0), None, home.clock.wall_ms(), connection)
+
+
+def test_alone_in_sync_what_answers_are_held_back_for_is_one_batch() -> None:
+    """The answers are ready, and may leave once it is written."""
+
+    async def scenario(home: Home) -> None:
+        home.partition.isr = (1,)
+        home.partition.commits_itself = True
+        holder: dict[Any, None] = {}
+        assert (hold(home, "a", holder), hold(home, "b", holder)) == ("a", "b")
+        assert (home.written, list(holder)) == ([], [home.hosted])
+        reader: Any = home.hosted.answer(Decision("reader"), Token(0), None, home.clock.wall_ms())
+        assert not reader.done(), "whoever cannot hold its answer waits"
+        assert home.hosted.write_held()
+        assert [len(batch) for batch in home.written] == [2]
+        assert await reader == "reader"
+        hold(home, "c", holder)
+        await asyncio.sleep(0)
+        assert [len(batch) for batch in home.written] == [2, 1], "nobody asked for it, and still"
+
+    played(scenario)
+
+
+def test_held_answers_may_not_leave_when_nothing_could_be_written() -> None:
+    async def scenario(home: Home) -> None:
+        home.partition.isr = (1,)
+        hold(home, "a", {})
+        home.partition.log.log.end_offset += 1
+        assert not home.hosted.write_held()
+        assert home.ended == [home.hosted]
+
+    played(scenario)
+
+
+def test_no_answer_is_held_back_where_a_sync_is_asked_for() -> None:
+    """Written is not committed then, and an answer that is ready cannot wait."""
+
+    async def scenario(home: Home) -> None:
+        home.partition.isr = (1,)
+        home.partition.log.log.config = Config.of({"flush.messages": "1"})
+        holder: dict[Any, None] = {}
+        waits = hold(home, "a", holder)
+        assert ([len(batch) for batch in home.written], holder) == ([1], {})
         home.partition.replicate()
         assert await waits == "a"
 

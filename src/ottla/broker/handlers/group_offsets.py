@@ -90,6 +90,7 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitRespo
         request.group_id,
         lambda shard, now_ms, _: shard.offset_requests.commit(request, version, now_ms),
         refused=refused,
+        holder=call.connection,
     )
     return answer if not failed else _merged(answer, failed)
 
