@@ -95,10 +95,11 @@ class Partition:
             )
 
     def _appended(self, size: int) -> None:
-        if self.log.log.must_flush:
+        log = self.log.log
+        if log.must_flush:
             self._begin_sync()
         elif size:
-            self._commit(self.log.log.end_offset, size)
+            self._commit(log.end_offset, size)
 
     @property
     def must_sync(self) -> bool:
@@ -134,8 +135,9 @@ class Partition:
                 done.set_result(refusal)
 
     def _commit(self, offset: int, size: int) -> None:
-        before = self.high_watermark
-        if self.log.log.advance_high_watermark(offset) > before and self.waiters:
+        log = self.log.log
+        before = log.high_watermark
+        if log.advance_high_watermark(offset) > before and self.waiters:
             for waiter in list(self.waiters):
                 waiter.grown(max(size, 1))
 

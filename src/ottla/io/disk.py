@@ -76,7 +76,7 @@ class LocalFile:
         return True
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        total = sum(map(_byte_length, buffers))
+        total = _byte_length(buffers[0]) if len(buffers) == 1 else sum(map(_byte_length, buffers))
         try:
             if len(buffers) > BUFFERS_PER_CALL or os.pwritev(self._descriptor, buffers, position) != total:
                 # Writing again from the start is harmless: the same bytes at the same place.

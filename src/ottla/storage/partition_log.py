@@ -175,7 +175,8 @@ class PartitionLog:
         rules = self._rules if origin is Origin.CLIENT else self._coordinator_rules
         checked = kernel.check_produced(buffer, rules, now_ms)
         batch, header = checked.batch, checked.header.numbered(log.end_offset, leader_epoch)
-        marker = marker_in(header, batch)
+        # Most batches have no attributes and no producer: what follows from either need not be asked.
+        marker = marker_in(header, batch) if header.attributes else None
         if marker is not None:
             log.producers.check_marker(header, marker, transaction_version)
         elif header.producer_id >= 0:
@@ -186,7 +187,8 @@ class PartitionLog:
         kernel.stamp(batch, 0, header.base_offset, leader_epoch)
         self._write(header, marker, batch, now_ms)
         append_time = header.max_timestamp if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else -1
-        return Appended(header.base_offset, header.last_offset, append_time)
+        # As calling it does, in half the time.
+        return tuple.__new__(Appended, (header.base_offset, header.last_offset, append_time, False))
 
     def append_replicated(self, buffer: Buffer) -> Appended | None:
         """Write batches as their leader numbered them; a cut one at the end is left out."""
@@ -210,15 +212,16 @@ class PartitionLog:
         try:
             if reason is not None:
                 self._roll(self._roll_offset(header), reason)
-            files, position = self.here.of(log.active), log.active.size
+            active = log.segments[-1]
+            files, position = self.here.of(active), active.size
             files.append(batch)
-            effects = log.appended(header, marker)
+            entries, completed, new_epoch = log.appended(header, marker)
             self._recent.note(header, position)
-            if effects.entries is not None:
-                files.add_index_entries(effects.entries)
-            if effects.completed is not None and effects.completed.aborted:
-                files.add_aborted(effects.completed.as_aborted())
-            if effects.new_epoch:
+            if entries is not None:
+                files.add_index_entries(entries)
+            if completed is not None and completed.aborted:
+                files.add_aborted(completed.as_aborted())
+            if new_epoch:
                 self.here.keep_epochs(log.epochs.entries)
         except OSError as error:
             raise self.directory.fail(error, "append") from error

@@ -19,10 +19,11 @@ class RecentBatches:
 
     def note(self, header: BatchHeader, position: int) -> None:
         """A batch was written to the active segment."""
-        if len(self._offsets) == _REMEMBERED:
-            del self._by_offset[self._offsets.popleft()]
-        self._offsets.append(header.base_offset)
-        self._by_offset[header.base_offset] = Found(position, header)
+        offset, offsets = header.base_offset, self._offsets
+        if len(offsets) == _REMEMBERED:
+            del self._by_offset[offsets.popleft()]
+        offsets.append(offset)
+        self._by_offset[offset] = tuple.__new__(Found, (position, header))  # As calling it, in half the time.
 
     def beginning_at(self, offset: int) -> Found | None:
         """The batch whose first record has this offset, if it is remembered; it is in the active segment."""

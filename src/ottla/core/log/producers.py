@@ -159,7 +159,8 @@ class Producers:
         if known is not None:
             if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):
                 return duplicate
-            self._check_epoch(known, header.producer_epoch)
+            if header.producer_epoch != known.epoch:
+                self._check_epoch(known, header.producer_epoch)
         if verification is not VOUCHED and header.is_transactional:
             self._check_verified(known, header, verification, offset)
         if known is None:
@@ -276,9 +277,8 @@ class Producers:
             return self._end_transaction(header, marker) if marker is not None else None
         producer = self._producer(header)
         producer.last_timestamp = header.max_timestamp
-        producer.batches.append(
-            RememberedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
-        )
+        batch = (header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+        producer.batches.append(tuple.__new__(RememberedBatch, batch))  # As calling it does, in half the time.
         if header.is_transactional and producer.txn_first_offset is None:
             producer.txn_first_offset = header.base_offset
             self._open[header.base_offset] = header.producer_id
