@@ -48,7 +48,7 @@ _NO_OFFSET = -1
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _NO_RETENTION = -1
 _NO_LEADER_EPOCH = -1
-_PARTITIONS_REMEMBERED = 10_000
+_COMMITS_REMEMBERED = 1_000  # Consumers commit the same partitions over and over.
 
 
 class OffsetRequests:
@@ -89,8 +89,8 @@ class OffsetRequests:
             if min(leader_epochs, default=0) < _NO_LEADER_EPOCH:
                 leader_epochs = [max(epoch, _NO_LEADER_EPOCH) for epoch in leader_epochs]
             commits.add(name, topic_id, indexes, offsets, leader_epochs)
-            told = [_committed(index) for index in indexes]
-            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=told))
+            told = _all_committed(tuple(indexes))
+            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[*told]))
         return Decision(OffsetCommitResponse(topics=topics), commits)
 
     def _commit_one_by_one(
@@ -302,10 +302,10 @@ class OffsetRequests:
         return now_ms - begins_ms >= self._settings.offsets_retention_ms
 
 
-@lru_cache(maxsize=_PARTITIONS_REMEMBERED)
-def _committed(index: int) -> OffsetCommitResponsePartition:
-    """Shared by all answers: nobody changes it."""
-    return OffsetCommitResponsePartition(partition_index=index, error_code=Error.NONE)
+@lru_cache(maxsize=_COMMITS_REMEMBERED)
+def _all_committed(indexes: tuple[int, ...]) -> list[OffsetCommitResponsePartition]:
+    """Shared by all answers that tell of these partitions: nobody changes them."""
+    return [OffsetCommitResponsePartition(partition_index=index, error_code=Error.NONE) for index in indexes]
 
 
 def no_offset(index: int, error: Error = Error.NONE) -> OffsetFetchResponsePartitions:

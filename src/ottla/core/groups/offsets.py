@@ -172,10 +172,9 @@ class OffsetCommits(RecordRun):
     ) -> None:
         """Partitions of a topic. `topic_id` is known, and no leader epoch is less than -1."""
         now_ms = self._now_ms
-        known = _known_places(self.group_id, topic)
-        found = [known[index] for index in indexes]
-        self.places += [place for place, _ in found]
-        self.keys += [key for _, key in found]
+        places, keys = _known_places(self.group_id, topic).of(indexes)
+        self.places += places
+        self.keys += keys
         tail = (repeat(_EMPTY), repeat(now_ms), *map(repeat, _TOPIC_ID_FOLLOWS), repeat(topic_id))
         self.values += map(_BARE_VALUE.pack, repeat(_VALUE_VERSION), offsets, leader_epochs, *tail)
         self._offsets += offsets
@@ -229,6 +228,15 @@ class _KnownPlaces(dict[int, tuple[Place, bytes]]):
     def __init__(self, group_id: str, topic: str) -> None:
         self._group_id = group_id
         self._topic = topic
+        self._last: list[int] = []
+        self._last_found: tuple[list[Place], list[bytes]] = [], []
+
+    def of(self, indexes: list[int]) -> tuple[list[Place], list[bytes]]:
+        """The places and keys of these partitions: mostly those of the last time."""
+        if indexes != self._last:
+            found = [self[index] for index in indexes]
+            self._last, self._last_found = indexes, ([place for place, _ in found], [key for _, key in found])
+        return self._last_found
 
     def __missing__(self, partition: int) -> tuple[Place, bytes]:
         key = OffsetCommitKey(group=self._group_id, topic=self._topic, partition=partition)
