@@ -153,8 +153,8 @@ MUTANTS = [
         "complete-before-offsets-can-be-seen",
         "ottla.broker.markers",
         "return _end_in_groups(node, marker, index)",
-        "node.spawn(__import__('asyncio').sleep(0.3)).add_done_callback("
-        "lambda _: node.spawn(_end_in_groups(node, marker, index)))\n        return None",
+        "__import__('asyncio').get_running_loop().call_later("
+        "0.3, lambda: node.spawn(_end_in_groups(node, marker, index)))\n        return None",
         "KAFKA-17507: the transaction is complete before its offsets count",
     ),
     Mutant(

@@ -45,6 +45,8 @@ class Scene:
         self.topics: dict[str, LiveTopic] = {}
         self.transactions = TransactionHistory()
         self.groups = GroupHistory()
+        self.protocol = ""
+        """Of all groups: one group has members of one protocol."""
         self.workers: dict[str, None] = {}
         """The groups that take part."""
         self.sources: dict[bytes, tuple[str, Key, int]] = {}

@@ -58,6 +58,8 @@ class NodeSwarm:
     mishaps: dict[str, float]
     """What befalls the node, and about every how many seconds."""
     rot: bool
+    protocol: str = "classic"
+    """That groups are of: `classic` or `consumer`."""
 
     def __str__(self) -> str:
         topics = "; ".join(
@@ -142,7 +144,7 @@ def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
     ]
     topics += [_kept(random, name, is_lossy=is_lossy) for name in ("input", "output")]
     kinds = [kind for kind in COORDINATED if random.random() < 0.6] or [random.choice(COORDINATED)]
-    clients = [kind for kind in kinds for _ in range(random.choice((1, 2, 3)))]
+    clients = [kind for kind in kinds for _ in range(random.choice((1, 2, 2, 3)))]
     broker = {
         "log.flush.interval.messages": "1" if is_lossy else LONG_MAX,
         "offsets.topic.num.partitions": random.choice(("1", "3")),
@@ -161,6 +163,7 @@ def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
     return replace(
         swarm,
         broker=swarm.broker | broker,
+        protocol=random.choice(("classic", "consumer")),
         topics=tuple(topics),
         clients=(*_fewer(random, swarm.clients), *clients),
         faults=swarm.faults if is_lossy else (),

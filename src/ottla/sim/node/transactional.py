@@ -7,6 +7,7 @@ Rule 3: who is fenced forgets its identity and asks for another.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ottla.client.core.errors import ClientError
@@ -77,6 +78,8 @@ class Session:
         self._unsure = False
         """Something was asked in this transaction that may still arrive."""
         self.transaction: Transaction | None = None
+        self._left_behind: list[EndTxnRequest | Outgoing] = []
+        """Sent before the transaction of now, and of no use any more."""
 
     # Identity.
 
@@ -147,6 +150,7 @@ class Session:
         )
         batch = Outgoing(where, list(records), data)
         if not waits:
+            self._left_behind.append(batch)
             await self._attempt(batch, waits=False)
             raise Hindered("an answer was not waited for")
         for _ in range(_PATIENCE):
@@ -291,7 +295,7 @@ class Session:
                 continue
             error = Error(answer.error_code)
             if error is Error.NONE:
-                self._ended(transaction, answer, commit=commit)
+                self._ended(transaction, request, answer)
                 return commit
             if error in _FENCED or error in _OVER:
                 if was_refused:
@@ -304,12 +308,22 @@ class Session:
         self._forget()
         return False
 
-    def _ended(self, transaction: Transaction, answer: Any, *, commit: bool) -> None:
-        if commit:
+    def _ended(self, transaction: Transaction, request: EndTxnRequest, answer: Any) -> None:
+        if request.committed:
             transaction.committed(self._scene.now)
         self.transaction = None
         if self._version > 1:
+            self._left_behind.append(request)  # In version 1 nothing protects from it but care.
             self._goes_on_as(answer)
+
+    async def arrive_late(self) -> None:
+        """Something that was left behind arrives now, on whatever connection: it must change nothing."""
+        if self._left_behind:
+            late = self._left_behind.pop(self._scene.random.randrange(len(self._left_behind)))
+            if isinstance(late, Outgoing):
+                await self._attempt(late)
+            else:
+                await self._line.call(late, at_most=END[self._version])
 
 
 class TransactionalProducer:
@@ -323,7 +337,7 @@ class TransactionalProducer:
         self._timeout_ms = random.choice(TIMEOUTS_MS)
         id_ = f"txn-{random.randrange(3)}"
         self._session = Session(scene, self._line, id_, random.choice((1, 2, 2)), self._timeout_ms)
-        self._fails = random.choice((0.0, 0.05, 0.15))
+        self._fails = random.choice((0.0, 0.1, 0.2))
 
     async def run(self) -> None:
         await self._line.find_coordinator(self._session.transactional_id, OF_TRANSACTION)
@@ -333,7 +347,8 @@ class TransactionalProducer:
                 await self._transaction()
             except (ClientError, Hindered) as error:
                 self._scene.note(f"{self._name}: {error}")
-                await self._give_up()
+                with suppress(ClientError):
+                    await self._give_up()
                 await self._scene.pause(2)
             await self._scene.pause(0.3)
         self._session.crash()
@@ -345,6 +360,8 @@ class TransactionalProducer:
             where = random.choice(keys)
             records = self._records(where)
             await self._session.send(where, records, waits=random.random() >= self._fails)
+            if random.random() < 2 * self._fails:
+                await self._session.arrive_late()
             if random.random() < self._fails:
                 await self._scene.pause(2 * self._timeout_ms / 1000)
         if random.random() < self._fails:
@@ -363,6 +380,7 @@ class TransactionalProducer:
             self._session.crash()
         else:
             await self._session.end(commit=False)
+            await self._session.arrive_late()
 
 
 def new_writes(scene: Scene, where: Key, name: str, transaction: Transaction | None, count: int) -> list[Sent]:

@@ -60,12 +60,11 @@ class Worker:
         self._name = name
         self._line = Line(scene, name)
         kind = "transformers" if self.commits_in_transactions else "consumers"
-        protocol = random.choice(list(_PROTOCOLS))
-        self.group = f"{protocol}-{kind}"  # All members of a group speak one protocol.
-        self._member = _PROTOCOLS[protocol](scene, self._line, self.group, INPUT, SESSION_MS)
+        self.group = f"{scene.protocol}-{kind}"
+        self._member = _PROTOCOLS[scene.protocol](scene, self._line, self.group, INPUT, SESSION_MS)
         self._positions: dict[Key, int] = {}
         self._changes = 0
-        self._fails = random.choice((0.0, 0.03, 0.1))
+        self._fails = random.choice((0.0, 0.05, 0.15))
 
     async def run(self) -> None:
         scene = self._scene

@@ -70,6 +70,7 @@ class World:
         self.ledger = Ledger()
         self.network = SimNetwork(random, swarm.weather)
         self.scene = Scene(random, clock, self.network, self.ledger, transcript.note)
+        self.scene.protocol = swarm.protocol
         self.config = Config.of(broker=swarm.broker)
         disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
         host = self.network.host("node")
