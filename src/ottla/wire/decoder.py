@@ -195,7 +195,12 @@ class _DecoderWriter:
     def _slice(self, primitive: Primitive, target: str, check: str, compact: bool, label: str) -> None:
         with self._source.block(check, label):
             self._add(f"{self._runtime('bad_length')}(n{' - 1' if compact else ''}, end - p)", label)
-        value = {"string": "b[p:q].tobytes().decode()", "bytes": "b[p:q].tobytes()", "records": "b[p:q]"}
+        # Member ids, metadata and reasons are mostly empty, and three calls cost more than a comparison.
+        value = {
+            "string": "b[p:q].tobytes().decode() if q > p else ''",
+            "bytes": "b[p:q].tobytes()",
+            "records": "b[p:q]",
+        }
         self._add(f"{target} = {value[primitive.name]}", label)
         self._add("p = q", label)
 
