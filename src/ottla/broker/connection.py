@@ -203,7 +203,8 @@ class Connection(asyncio.BufferedProtocol):
             waiting.answer = result
             self._pass_on_those_ready()
         else:
-            task = asyncio.ensure_future(result, loop=self.loop)
+            # Asking a future whose it is takes as long as making it; most that is waited for is a reader's.
+            task = result if isinstance(result, asyncio.Future) else asyncio.ensure_future(result, loop=self.loop)
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._finish(waiting, done, call))
 

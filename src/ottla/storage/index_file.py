@@ -21,11 +21,14 @@ class IndexFile:
         self._disk = disk
         self._path = path
         self._entry = entry
+        self._size = entry.size
         self._on_disk = entries
         self._tail = bytearray()
         self._page_entries = _PAGE // entry.size
         self._last_page = 0
         """Where the page begins in which the last look-up ended."""
+        self._kept = b""
+        """The entries of that page, as long as the file is open: they do not change, but others may follow."""
         self._file: File | None = None
         self._unsynced = False
         """Something was done to the file since it was last synced."""
@@ -59,6 +62,9 @@ class IndexFile:
         """The packed entries among which the last one with `column` <= value is, if any is, and the first's number."""
         if self._tail and self._entry.unpack_from(self._tail)[column] <= value:
             return self._on_disk, self._tail
+        kept = self._kept
+        if kept and self._entry.unpack_from(kept)[column] <= value < self._entry.unpack_from(kept, -self._size)[column]:
+            return self._last_page, kept
         low, high = 0, self._on_disk
         likely = [self._last_page, self._last_page + self._page_entries, high - self._page_entries]
         while high - low > self._page_entries:
@@ -69,8 +75,8 @@ class IndexFile:
                 low = middle
             else:
                 high = middle
-        self._last_page = low
-        return low, self._read(low, high - low)
+        self._last_page, self._kept = low, self._read(low, high - low)
+        return low, self._kept
 
     def make(self) -> None:
         """Have the file there, if only empty; it is not kept open before there is something to write."""
@@ -80,7 +86,7 @@ class IndexFile:
 
     def clear(self) -> None:
         """Forget all entries; the file is made when there are new ones to keep, or when the segment is closed."""
-        self._tail = bytearray()
+        self._tail, self._kept = bytearray(), b""
         self._on_disk = 0
         if self._file is not None or self._disk.exists(self._path):
             self._unsynced = True
@@ -88,6 +94,7 @@ class IndexFile:
 
     def keep(self, entries: int) -> None:
         """Forget all but the first `entries`."""
+        self._kept = b""
         if entries < self._on_disk:
             self._tail = bytearray()
             self._on_disk = entries
@@ -115,6 +122,7 @@ class IndexFile:
 
     def release(self) -> None:
         """Close the file until it is needed again."""
+        self._kept = b""
         opened, self._file = self._file, None
         if opened is not None:
             opened.close()
