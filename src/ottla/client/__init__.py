@@ -7,10 +7,12 @@ async with Client("127.0.0.1:9092") as client, Producer(client) as producer:
 from ottla.client.admin import Admin, NewTopic, settled
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, END, Consumer, OnFailure, Received, RecordFailed, Start
-from ottla.client.core.errors import ClientError
+from ottla.client.core.errors import ClientError, EndUnknown, ProducerFenced, TransactionFailed
 from ottla.client.core.names import TopicPartition
 from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
+from ottla.client.transaction_requests import GroupMetadata
+from ottla.client.transactions import Transactions
 
 __all__ = [
     "Admin",
@@ -20,13 +22,18 @@ __all__ = [
     "Consumer",
     "Delivery",
     "END",
+    "EndUnknown",
+    "GroupMetadata",
     "NewTopic",
     "OnFailure",
     "Ports",
     "Producer",
+    "ProducerFenced",
     "Received",
     "RecordFailed",
     "Start",
     "TopicPartition",
+    "TransactionFailed",
+    "Transactions",
     "settled",
 ]

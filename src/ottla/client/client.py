@@ -68,7 +68,7 @@ class Client:
         connection = await self.brokers.node(node_id, channel)
         return connection, await connection.call(request, timeout_ms=self.request_timeout_ms, at_most=at_most)
 
-    async def persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def persist(self, attempt: Callable[[], Awaitable[T]], *, retry: Backoff = RETRY) -> T:
         """Attempt until it succeeds, fails for good, or `api_timeout_ms` is over; the last error tells why."""
         deadline_ms = self.ports.clock.monotonic_ms() + self.api_timeout_ms
         failures = 0
@@ -77,7 +77,7 @@ class Client:
                 return await attempt()
             except ClientError as error:
                 failures += 1
-                wait_ms = RETRY.wait_ms(failures, self.ports.random)
+                wait_ms = retry.wait_ms(failures, self.ports.random)
                 if not error.retriable or self.ports.clock.monotonic_ms() + wait_ms > deadline_ms:
                     raise
             await asyncio.sleep(wait_ms / 1000)

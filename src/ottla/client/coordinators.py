@@ -3,23 +3,28 @@
 Rule 1: every key has an outcome of its own, an answer or a `ClientError`.
 Rule 2: a coordinator that has moved or is not ready is looked up and asked again until the client's `api_timeout_ms`.
 Rule 3: a change is not asked for again when nobody knows whether it was done.
+Rule 4: who asks the same coordinator over and over (`OneCoordinator`) looks it up once, until it says that it is none.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla.client.client import Client
 from ottla.client.connection import Connection
 from ottla.client.core.addresses import Address
+from ottla.client.core.backoff import Backoff
 from ottla.client.core.cluster import Broker
-from ottla.client.core.errors import ClientError, refusal_of
+from ottla.client.core.errors import ClientError, Declined, refusal_of
 from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.errors import Error
 
 A = TypeVar("A")
 Ask = Callable[[int, list[str]], Awaitable[dict[str, A | ClientError]]]
 FINDS_MANY: Final = 4  # First version of FindCoordinator that takes several keys.
+_SOON: Final = Backoff(first_ms=20, max_ms=1_000)  # Markers of a transaction are there in a moment.
+_NOT_THERE: Final = (Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE)
 
 
 class CoordinatorType(IntEnum):
@@ -65,6 +70,42 @@ async def ask_coordinators(
         for key in wanted:
             settled.setdefault(key, failing.get(key, error))
     return {key: settled[key] for key in wanted}
+
+
+class OneCoordinator:
+    """The coordinator of one key, for whoever asks it over and over."""
+
+    def __init__(self, client: Client, kind: CoordinatorType, key: str) -> None:
+        self.subject = kind.subject(key)
+        self._client, self._kind, self._key = client, kind, key
+        self._node: int | None = None
+
+    async def call(
+        self, request: object, code_of: Callable[[Any], int], *, at_most: int | None = None
+    ) -> tuple[Connection, Any]:
+        """The answer, asked for until `api_timeout_ms`; `code_of` finds the error in it, which is raised.
+
+        For requests that may be sent again whatever has become of the first.
+        """
+
+        async def attempt() -> tuple[Connection, Any]:
+            if self._node is None:
+                found = (await find_coordinators(self._client, self._kind, [self._key]))[self._key]
+                if isinstance(found, ClientError):
+                    raise found
+                self._node = found
+            try:
+                connection, answer = await self._client.call_node(self._node, request, at_most=at_most)
+                refusal = refusal_of(code_of(answer), connection.address, self.subject)
+                if refusal is not None:
+                    raise refusal
+            except ClientError as error:
+                if not isinstance(error, Declined) or error.error in _NOT_THERE:
+                    self._node = None
+                raise
+            return connection, answer
+
+        return await self._client.persist(attempt, retry=_SOON)
 
 
 async def find_coordinators(client: Client, kind: CoordinatorType, keys: list[str]) -> dict[str, int | ClientError]:

@@ -8,10 +8,12 @@ Rule 1: `send` never waits. It returns a future at once, also for a topic nobody
 Rule 2: every future ends: with a `Delivery`, with `DeliveryFailed` (the record is not in the log and never will be), or
         with `DeliveryUnknown` (no answer came).
 Rule 3: what is retried keeps its order and, with `idempotent`, is stored once.
+Rule 4: with a `transactional_id` records are taken in a transaction only, and one that fails takes it along.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -31,6 +33,7 @@ from ottla.client.core.errors import (
 from ottla.client.core.identities import Identities
 from ottla.client.core.names import TopicPartition
 from ottla.client.core.partitioner import StickyPartition, partition_of_key
+from ottla.client.transactions import Transactions
 from ottla.kernel import HEADER_SIZE, Codec
 from ottla.observe.trace import warn
 from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -87,8 +90,12 @@ class Producer:
         buffer_bytes: int = 32 * 1024 * 1024,
         request_bytes: int = 1_048_576,
         record_bytes_max: int = RECORD_BYTES_MAX,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
     ) -> None:
         """`acks` is 0, 1 or ALL; `idempotent` is on with ALL unless said otherwise.
+
+        With a `transactional_id` everything is sent in transactions; see `transaction`.
 
         A topic that is not known is asked for until `topic_timeout_ms`; a record that is routed has
         `delivery_timeout_ms` for all attempts.
@@ -97,6 +104,8 @@ class Producer:
             raise Misused(f"acks is {acks}", "0 is no answer, 1 the leader, -1 every in-sync replica.")
         if idempotent and acks != ALL:
             raise Misused(f"an idempotent producer with acks={acks}", "It needs acks=-1 (all).")
+        if transactional_id is not None and (idempotent is False or acks != ALL or not transactional_id):
+            raise Misused("transactions that are not idempotent", "They need a transactional_id and acks=-1 (all).")
         self._client = client
         self._clock = client.ports.clock
         self._acks = acks
@@ -107,7 +116,14 @@ class Producer:
         self._buffer_bytes = buffer_bytes
         self._request_bytes = request_bytes
         self._record_bytes_max = record_bytes_max
-        self._identities = Identities() if (idempotent if idempotent is not None else acks == ALL) else None
+        self._identities: Identities | None = None
+        self._transactions: Transactions | None = None
+        if idempotent or (idempotent is None and acks == ALL):
+            self._identities = Identities(transactional=transactional_id is not None)
+            if transactional_id is not None:
+                self._transactions = Transactions(
+                    client, self, self._identities, transactional_id, transaction_timeout_ms
+                )
         self._identifying = asyncio.Lock()
         self._records = Accumulator(
             batch_bytes=batch_bytes, linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms
@@ -123,6 +139,8 @@ class Producer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
+        if self._transactions is not None:
+            await self._transactions.init()
         return self
 
     async def __aexit__(
@@ -143,6 +161,8 @@ class Producer:
         """Take a record. Raises BufferFull, RecordTooLarge or Misused, and then has not taken it."""
         if self._closed:
             raise Misused("the producer is closed")
+        if self._transactions is not None:
+            self._transactions.check_open()
         delivered: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         draft = Draft.of(self._clock.wall_ms() if timestamp is None else timestamp, key, value, headers, delivered)
         size = draft.size_max
@@ -163,6 +183,17 @@ class Producer:
         return delivered
 
     @property
+    def transactions(self) -> Transactions:
+        """To begin and end transactions one by one."""
+        if self._transactions is None:
+            raise Misused("a producer without transactions", "Give it a transactional_id.")
+        return self._transactions
+
+    def transaction(self) -> AbstractAsyncContextManager[Transactions]:
+        """What is sent in this block counts when it is left, or never."""
+        return self.transactions.transaction()
+
+    @property
     def has_room(self) -> bool:
         """Whether the buffer takes any record; false is early enough for `send` not to raise."""
         return self._has_room(self._record_bytes_max)
@@ -181,8 +212,24 @@ class Producer:
             self._settled.clear()
             await self._settled.wait()
 
+    async def discard(self, reason: ClientError) -> None:
+        """Fail all that was not sent, and wait until nothing is under way."""
+        while True:
+            for batch in self._records.give_up_waiting():
+                self._failed(batch, reason)
+            for topic, waiting in self._unrouted.items():
+                self._unrouted_bytes -= sum(record.draft.size_max for record in waiting)
+                self._fail([record.draft for record in waiting], DeliveryFailed(f"topic {topic}", reason))
+                waiting.clear()
+            if self._records.empty:
+                return
+            self._settled.clear()
+            await self._settled.wait()
+
     async def close(self, *, flush: bool = True) -> None:
-        """End; without `flush` what was not delivered fails."""
+        """End; without `flush` what was not delivered fails. A transaction that is open is aborted."""
+        if self._transactions is not None:
+            await self._transactions.close()
         if flush and self._runner is not None and not self._runner.done():
             await self.flush()
         self._closed = True
@@ -211,7 +258,7 @@ class Producer:
         elif not 0 <= partition < len(known.partitions):
             count = len(known.partitions)
             error = Misused(f"there is no partition {partition}", f"The topic has {count}, counted from 0.")
-            draft.token.set_exception(DeliveryFailed(f"topic {topic}", error))
+            self._fail([draft], DeliveryFailed(f"topic {topic}", error))
             return
         if self._records.add(TopicPartition(topic, partition), draft, self._clock.monotonic_ms()):
             self._wake.set()
@@ -236,7 +283,7 @@ class Producer:
             if failure is None:
                 self._route(topic, record.partition, record.draft)
             else:
-                _fail([record.draft], DeliveryFailed(f"topic {topic}", failure))
+                self._fail([record.draft], DeliveryFailed(f"topic {topic}", failure))
         self._settled.set()
 
     async def _find_leaders(self, topics: list[str]) -> None:
@@ -293,8 +340,12 @@ class Producer:
         try:
             await self._identify(batches)
             request = self._request(batches)
-            connection = await self._client.brokers.node(node)
             at_most = _WITH_NAMES if any(topic.topic_id == NO_UUID for topic in request.topic_data) else None
+            if self._transactions is not None:
+                await self._transactions.admit(batches)
+                request.transactional_id = self._transactions.transactional_id
+                at_most = self._transactions.produce_version_max or at_most
+            connection = await self._client.brokers.node(node)
             if self._acks == 0:
                 await connection.tell(request, at_most=at_most)
                 for batch in batches:
@@ -368,7 +419,7 @@ class Producer:
             # The broker took nothing, and says which records are to blame: the others need not suffer.
             batch.attempts += 1
             gone = self._records.without(batch, refused)
-            _fail(gone, DeliveryFailed(f"partition {batch.partition}", error))
+            self._fail(gone, DeliveryFailed(f"partition {batch.partition}", error))
             self._moved_on()
             return
         self._not_appended(batch, error)
@@ -398,8 +449,7 @@ class Producer:
             self._records.split(batch)
             self._moved_on()
             return
-        if code in _FOREIGN and self._identities is not None and not batch.maybe_written:
-            self._identities.renew(batch.partition)
+        if code in _FOREIGN and not batch.maybe_written and self._renew(batch.partition):
             batch.stamp, batch.data = None, b""
             retriable = True
         at_ms = self._clock.monotonic_ms() + RETRY.wait_ms(batch.attempts, self._client.ports.random)
@@ -412,11 +462,25 @@ class Producer:
 
     def _failed(self, batch: Batch, error: ClientError) -> None:
         """The batch has left; tell those who wait."""
-        if batch.maybe_written and self._identities is not None:
-            self._identities.renew(batch.partition)
+        if batch.maybe_written:
+            self._renew(batch.partition)
         verdict: Callable[[str, ClientError], ClientError] = DeliveryUnknown if batch.maybe_written else DeliveryFailed
-        _fail(batch.drafts, verdict(f"partition {batch.partition}", error))
+        self._fail(batch.drafts, verdict(f"partition {batch.partition}", error))
         self._moved_on()
+
+    def _renew(self, partition: TopicPartition) -> bool:
+        """Whether the partition goes on under another producer id; a transaction has only one."""
+        if self._identities is None or self._transactions is not None:
+            return False
+        self._identities.renew(partition)
+        return True
+
+    def _fail(self, drafts: list[Draft], error: ClientError) -> None:
+        if self._transactions is not None and drafts:
+            self._transactions.lost(error)
+        for draft in drafts:
+            if not draft.token.done():
+                draft.token.set_exception(error)
 
     def _moved_on(self) -> None:
         self._wake.set()
@@ -436,7 +500,7 @@ class Producer:
             batch.maybe_written = batch.maybe_written or bool(batch.data)
             self._failed(batch, error)
         for topic, waiting in self._unrouted.items():
-            _fail([record.draft for record in waiting], DeliveryFailed(f"topic {topic}", error))
+            self._fail([record.draft for record in waiting], DeliveryFailed(f"topic {topic}", error))
         self._unrouted.clear()
         self._unrouted_bytes = 0
 
@@ -444,9 +508,3 @@ class Producer:
         task = asyncio.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
-
-
-def _fail(drafts: list[Draft], error: ClientError) -> None:
-    for draft in drafts:
-        if not draft.token.done():
-            draft.token.set_exception(error)

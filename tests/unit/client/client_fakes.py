@@ -102,6 +102,7 @@ class Stored(NamedTuple):
 
     data: bytes
     producer_id: int
+    producer_epoch: int
     sequence: int
     base_offset: int
 
@@ -205,12 +206,12 @@ class FakeBroker:
         header = read_header(data)
         log = self.logs.setdefault((topic, partition), [])
         for stored in log:
-            if header.has_producer and (stored.producer_id, stored.sequence) == header[9:12:2]:
+            if header.has_producer and stored[1:4] == header[9:12]:
                 return PartitionProduceResponse(index=partition, error_code=0, base_offset=stored.base_offset)
         base = self.end(topic, partition)
         batch = bytearray(data)
         stamp(batch, 0, base, 3)
-        log.append(Stored(bytes(batch), header.producer_id, header.base_sequence, base))
+        log.append(Stored(bytes(batch), *header[9:12], base))
         return PartitionProduceResponse(index=partition, error_code=0, base_offset=base)
 
     def end(self, topic: str, partition: int) -> int:

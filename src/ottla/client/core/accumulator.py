@@ -4,7 +4,7 @@ Rule 1: the records of a partition are sent in the order they were added. At mos
         so that a batch sent again is never overtaken by the next.
 Rule 2: a batch is due when it is full, when its first record has waited `linger_ms`, or when somebody flushes. While
         one is under way the next one fills up: the slower the broker, the larger the batches.
-Rule 3: every record leaves exactly once: with `done`, or with what `expired` and `give_up` return.
+Rule 3: every record leaves exactly once: with `done`, or with what `expired` and `give_up...` return.
 Rule 4: a batch that was refused as a whole may be split, its halves taking its place; one that was refused for some of
         its records is sent again without them.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ottla.client.core.names import TopicPartition
-from ottla.kernel import HEADER_SIZE, BatchBuilder, Codec
+from ottla.kernel import HEADER_SIZE, TRANSACTIONAL_FLAG, BatchBuilder, Codec
 
 _RECORD_OVERHEAD: Final = 1 + 5 + 10 + 5 + 5 + 5 + 5  # Attributes; varints of length, times, offset, sizes and count.
 _HEADER_OVERHEAD: Final = 10
@@ -48,6 +48,7 @@ class Stamp(NamedTuple):
     producer_id: int
     producer_epoch: int
     sequence: int
+    transactional: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +77,7 @@ class Batch:
                     producer_id=stamp.producer_id,
                     producer_epoch=stamp.producer_epoch,
                     base_sequence=stamp.sequence,
+                    attributes=codec | TRANSACTIONAL_FLAG if stamp.transactional else None,
                 )
         return self.data
 
@@ -193,6 +195,14 @@ class Accumulator:
                 gone.append(batch)
             if not queue:
                 del self._queues[partition]
+        return gone
+
+    def give_up_waiting(self) -> list[Batch]:
+        """Everything that is not under way: it leaves."""
+        gone = [batch for queue in self._queues.values() for batch in queue]
+        self._queues.clear()
+        for batch in gone:
+            self._left(batch)
         return gone
 
     def give_up(self) -> list[Batch]:

@@ -44,6 +44,8 @@ ADVICE = {
     Error.COORDINATOR_LOAD_IN_PROGRESS: "Wait until the coordinator has read its log.",
     Error.TRANSACTIONAL_ID_NOT_FOUND: "Check the id; ids that are not used expire.",
     Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Ask for an ACL that allows this on the transactional id.",
+    Error.INVALID_TXN_STATE: "The coordinator has ended it: it may have been open longer than transaction_timeout_ms.",
+    Error.INVALID_TRANSACTION_TIMEOUT: "Lower transaction_timeout_ms, or raise transaction.max.timeout.ms there.",
     Error.CONCURRENT_TRANSACTIONS: "Wait until the step under way is done.",
     Error.OFFSET_OUT_OF_RANGE: "Start from the beginning, the end, or an offset that is still there.",
     Error.UNSUPPORTED_COMPRESSION_TYPE: "Choose another codec.",
@@ -211,4 +213,41 @@ class DeliveryUnknown(ClientError):
         super().__init__(
             f"no answer says whether the records were appended: {_about(partition, cause)}",
             "They may be in the log or not: read it before sending them again.",
+        )
+
+
+class TransactionFailed(ClientError):
+    """Something in the transaction went wrong: it can be aborted, and then the producer may go on."""
+
+    def __init__(self, subject: str, cause: ClientError) -> None:
+        self.cause = cause
+        advice = "Abort it, and do the same again in a new one."
+        super().__init__(
+            f"{subject}: the transaction cannot be committed: {cause.what}",
+            f"{cause.advice} {advice}" if cause.advice else advice,
+        )
+
+
+class ProducerFenced(ClientError):
+    """The transactional id is not this producer's any more: nothing it writes counts."""
+
+    def __init__(self, subject: str, cause: ClientError) -> None:
+        self.cause = cause
+        super().__init__(
+            f"{subject}: this producer was fenced ({cause.what})",
+            "Another producer uses the id, or a transaction was open longer than transaction_timeout_ms. "
+            "Close this producer; a new one begins after what was committed last.",
+        )
+
+
+class EndUnknown(ClientError):
+    """Nobody answered whether the transaction has ended. Its end is decided: only the same may be asked for again."""
+
+    unknown_outcome = True
+
+    def __init__(self, subject: str, wish: str, cause: ClientError) -> None:
+        self.cause = cause
+        super().__init__(
+            f"{subject}: no answer says whether the {wish} was taken: {cause.what}",
+            f"Call `{wish}` again; or close the producer, and whether it counted is seen in the log.",
         )

@@ -23,8 +23,9 @@ class Identity:
 class Identities:
     """The identity of each partition; `current` is the one that partitions get which have none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, transactional: bool = False) -> None:
         self.current: tuple[int, int] | None = None
+        self._transactional = transactional
         self._by_partition: dict[TopicPartition, Identity] = {}
 
     def stamp(self, batch: Batch) -> bool:
@@ -36,13 +37,19 @@ class Identities:
             if self.current is None:
                 return False
             identity = self._by_partition[batch.partition] = Identity(*self.current)
-        batch.stamp = Stamp(identity.producer_id, identity.producer_epoch, identity.sequence)
+        batch.stamp = Stamp(identity.producer_id, identity.producer_epoch, identity.sequence, self._transactional)
         return True
 
     def acknowledged(self, batch: Batch) -> None:
         identity = self._by_partition.get(batch.partition)
-        if identity is not None and batch.stamp is not None and identity.producer_id == batch.stamp.producer_id:
-            identity.sequence = increment_sequence(batch.stamp.sequence, len(batch.drafts))
+        used = batch.stamp
+        if identity is not None and used is not None and used[:2] == (identity.producer_id, identity.producer_epoch):
+            identity.sequence = increment_sequence(used.sequence, len(batch.drafts))
+
+    def restart(self, current: tuple[int, int]) -> None:
+        """All partitions begin to count anew, with an identity that none of them has used."""
+        self.current = current
+        self._by_partition.clear()
 
     def renew(self, partition: TopicPartition) -> None:
         """The partition's next batch needs a producer id that it has not used yet."""
