@@ -70,6 +70,7 @@ def test_zombie_of_every_client_is_fenced(server: Server, topics: Topics, client
     with pytest.raises((KafkaException, ProducerFencedError, ProducerFenced)) as refused:
         zombie.commit()
     assert re.search("fenced", repr(refused.value), re.IGNORECASE)
+    zombie.close()
     heir.begin()
     heir.send(topic, "heir")
     heir.flush()

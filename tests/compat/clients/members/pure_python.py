@@ -51,9 +51,11 @@ class PureMember:
         self._consumer.partitions_for_topic(self._topic)  # One that does not know them yet would join twice.
 
     def poll(self) -> list[Polled]:
-        """A poll that ends while the member joins may lose the assignment that comes next: one that joins has time."""
-        timeout_s = TIMEOUT_S if self._consumer._coordinator.need_rejoin() else POLL_S
-        found = self._consumer.poll(timeout_ms=timeout_s * 1000, max_records=BATCH)
+        """Joining gets time of its own: a poll that ends in the midst of it may lose the assignment that comes next."""
+        coordinator = self._consumer._coordinator
+        if coordinator.need_rejoin():
+            coordinator.poll(timeout_ms=TIMEOUT_S * 1000)
+        found = self._consumer.poll(timeout_ms=POLL_S * 1000, max_records=BATCH)
         return [Polled(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
 
     def commit(self, offsets: Mapping[int, int]) -> None:
