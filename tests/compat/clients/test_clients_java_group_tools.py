@@ -1,6 +1,7 @@
 """ConsumerGroupCommand and TransactionsCommand: the same commands with both servers print the same."""
 
 import re
+from functools import partial
 
 import pytest
 from nodes.java_members import JavaMembers
@@ -23,6 +24,8 @@ NO_TWO_SERVERS_SHARE = {
     r"(?<=Exception: ).*": "...",
     r"[ \t]+": " ",
 }
+TITLES = ("GROUP ", "TransactionalId")
+"""What the first line of a list begins with."""
 ITS_OWN = {"ProducerId", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "LastTimestamp"}
 """Columns in tables of transactions."""
 
@@ -58,7 +61,7 @@ class Terminal:
         except ToolFailedError as failed:
             printed = str(failed)
         if {"--list", "list"} & set(arguments):
-            printed = "\n".join(line for line in printed.splitlines() if self._name in line or "STATE" in line.upper())
+            printed = "\n".join(line for line in printed.splitlines() if self._name in line or line.startswith(TITLES))
         return printed
 
     def _remember(self, arguments: tuple[str, ...], printed: str) -> None:
@@ -122,7 +125,7 @@ def test_consumer_group_command(
         members.join("a", topic)
         members.settle(PARTITIONS, "a")
         terminal = Terminal(tools, server, topic)
-        wait_until(lambda: _lag(terminal, group) == "000", "all is committed")  # noqa: B023
+        wait_until(partial(_is_done, terminal, group), "all is committed, and the group is stable")
         terminal.said.clear()
         with_members(terminal, group, topic)
         members.leave("a")
@@ -132,9 +135,11 @@ def test_consumer_group_command(
     assert ours == theirs
 
 
-def _lag(terminal: Terminal, group: str) -> str:
-    rows = [line.split() for line in terminal.groups("--describe", "--group", group).splitlines()]
-    return "".join(row[5] for row in rows if row and row[0] == group)
+def _is_done(terminal: Terminal, group: str) -> bool:
+    named = ["--describe", "--group", group]
+    rows = [line.split() for line in terminal.groups(*named).splitlines()]
+    lags = [row[5] for row in rows if row and row[0] == group]
+    return lags == ["0"] * PARTITIONS and " Stable " in terminal.groups(*named, "--state")
 
 
 def of_transactions(terminal: Terminal, members: JavaMembers, topic: str) -> None:

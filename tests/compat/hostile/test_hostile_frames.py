@@ -14,7 +14,7 @@ from ottla.wire.frame import decode_response, encode_request
 
 pytestmark = pytest.mark.usefixtures("honest")
 
-API_VERSIONS, METADATA, PRODUCE, JOIN_GROUP = 18, 3, 0, 11
+API_VERSIONS, METADATA, PRODUCE, SHARE_FETCH = 18, 3, 0, 78
 MANY = 2**31 - 1
 
 
@@ -74,7 +74,7 @@ CUT_OFF = {
     "version that does not exist": framed(header(METADATA, 99)),
     "negative version": framed(header(METADATA, -1)),
     "produce before version 3": framed(header(PRODUCE, 2) + bytes(10)),
-    "api that is not served": framed(header(JOIN_GROUP, 2) + bytes(20)),
+    "api that is not served": framed(header(SHARE_FETCH, 1, flexible=True) + bytes(20)),
     "records longer than the frame": framed(
         header(PRODUCE, 3) + pack(">hhii", -1, -1, 1000, 1) + pack(">h6sii", 6, b"target", 1, 0) + pack(">i", MANY)
     ),
