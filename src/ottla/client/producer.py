@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.client.client import RETRY, Client
-from ottla.client.core.accumulator import Accumulator, Batch, Draft, Headers, by_topic
+from ottla.client.core.accumulator import Accumulator, Batch, Draft, Headers
 from ottla.client.core.addresses import Address
 from ottla.client.core.errors import (
     BufferFull,
@@ -33,17 +33,12 @@ from ottla.client.core.errors import (
 from ottla.client.core.identities import Identities
 from ottla.client.core.names import TopicPartition
 from ottla.client.core.partitioner import StickyPartition, partition_of_key
+from ottla.client.produce_requests import answers_by_partition, produce_request
 from ottla.client.transactions import Transactions
 from ottla.kernel import HEADER_SIZE, Codec
 from ottla.observe.trace import warn
 from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.api.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from ottla.wire.api.produce import PartitionProduceResponse, ProduceResponse
 from ottla.wire.errors import Error
 from ottla.wire.types import NO_UUID
 
@@ -339,7 +334,7 @@ class Producer:
     async def _deliver(self, node: int, batches: list[Batch]) -> None:
         try:
             await self._identify(batches)
-            request = self._request(batches)
+            request = produce_request(self._client, batches, acks=self._acks, codec=self._codec, level=self._level)
             at_most = _WITH_NAMES if any(topic.topic_id == NO_UUID for topic in request.topic_data) else None
             if self._transactions is not None:
                 await self._transactions.admit(batches)
@@ -357,7 +352,7 @@ class Producer:
             for batch in batches:
                 self._not_appended(batch, error)
             return
-        answers = self._answers(answer)
+        answers = answers_by_partition(answer, self._client.cluster)
         for batch in batches:
             self._answered(batch, answers.get(batch.partition), connection.address)
 
@@ -378,32 +373,6 @@ class Producer:
         if error is not Error.NONE:
             raise Declined(error, broker=connection.address, subject="producer id")
         return answer.producer_id, answer.producer_epoch
-
-    def _request(self, batches: list[Batch]) -> ProduceRequest:
-        return ProduceRequest(
-            acks=self._acks,
-            timeout_ms=self._client.request_timeout_ms,
-            topic_data=[
-                TopicProduceData(
-                    name=topic,
-                    topic_id=self._client.cluster.topic_id(topic),
-                    partition_data=[
-                        PartitionProduceData(
-                            index=batch.partition.partition, records=batch.build(self._codec, self._level)
-                        )
-                        for batch in of_topic
-                    ],
-                )
-                for topic, of_topic in by_topic(batches).items()
-            ],
-        )
-
-    def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-        found: dict[TopicPartition, PartitionProduceResponse] = {}
-        for topic in answer.responses:
-            name = topic.name or self._client.cluster.name_of(topic.topic_id) or ""
-            found.update({TopicPartition(name, one.index): one for one in topic.partition_responses})
-        return found
 
     # -- The fate of batches
 

@@ -71,7 +71,7 @@ class Transactions:
         """Raises TransactionFailed if anything was not delivered; the transaction can only be aborted then."""
         self._state.prepare_commit()
         await self._outbox.flush()
-        self._state.check_committing()
+        self._state.decide_commit()
         await self._end(commit=True)
 
     async def abort(self) -> None:
@@ -88,13 +88,13 @@ class Transactions:
             if self._state.phase is not Phase.READY:
                 await self.commit()
         except BaseException:
-            if self._state.phase in (Phase.OPEN, Phase.FAILED, Phase.ABORTING):
+            if self._state.may_abort:
                 await self.abort()
             raise
 
     async def close(self) -> None:
         """Abort what is open, if that can be done; otherwise the coordinator does it when the time is over."""
-        if self._state.phase in (Phase.OPEN, Phase.FAILED):
+        if self._state.may_abort:
             try:
                 await self.abort()
             except ClientError as error:

@@ -375,6 +375,27 @@ def test_a_cancelled_block_is_aborted(version: int) -> None:
 
 
 @both_versions
+def test_a_commit_that_is_cancelled_before_it_is_decided_is_an_abort(version: int) -> None:
+    """While records are on their way the coordinator has not heard of it yet."""
+
+    async def work(producer: Producer, broker: Coordinating) -> None:
+        async def write() -> None:
+            async with producer.transaction():
+                unseen(producer, b"under way")
+
+        broker.answer_once(ApiKey.PRODUCE, lambda _: SILENCE)
+        task = asyncio.create_task(write())
+        while not broker.asked(ApiKey.PRODUCE):
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert broker.ends == [False]
+
+    with_producer(version, work)
+
+
+@both_versions
 def test_closing_aborts_what_is_open(version: int) -> None:
     """Readers of committed records would otherwise wait for the coordinator's time-out."""
 

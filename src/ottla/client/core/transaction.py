@@ -57,6 +57,7 @@ class TransactionState:
         self._failure: ClientError | None = None
         self._enlisted: set[TopicPartition] = set()
         self._is_told = False
+        self._is_decided = False
 
     # What is asked for.
 
@@ -80,13 +81,20 @@ class TransactionState:
             raise self.refusal()
         self.phase = Phase.COMMITTING
 
-    def check_committing(self) -> None:
-        """All records have their fate: whether it is a good one."""
+    def decide_commit(self) -> None:
+        """All records have their fate. If it is a good one the coordinator is told, and there is no way back."""
         if self.phase is not Phase.COMMITTING:
             raise self.refusal()
+        self._is_decided = True
+
+    @property
+    def may_abort(self) -> bool:
+        if self.phase is Phase.COMMITTING:
+            return not self._is_decided
+        return self.phase in (Phase.OPEN, Phase.FAILED, Phase.ABORTING)
 
     def prepare_abort(self) -> None:
-        if self.phase not in (Phase.OPEN, Phase.FAILED, Phase.ABORTING):
+        if not self.may_abort:
             raise self.refusal()
         self.phase = Phase.ABORTING
 
@@ -140,4 +148,4 @@ class TransactionState:
     def _forget(self) -> None:
         self.phase, self._failure = Phase.READY, None
         self._enlisted.clear()
-        self._is_told = self.lost_batch = False
+        self._is_told = self._is_decided = self.lost_batch = False
