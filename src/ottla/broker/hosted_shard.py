@@ -193,8 +193,8 @@ class HostedShard(Generic[S]):
         if not decision.wake and not is_parked:
             if self._is_settled:
                 return decision.reply
-            if holder is not None and self._queue and self._commits_at_once:
-                holder.hold(self)
+            if holder is not None and self._queue and len(self.partition.isr) == 1:
+                holder.hold(self)  # `write` has left it to the holder.
                 return decision.reply
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(self._end_offset, decision.reply, decision.wake, now_ms)
@@ -265,7 +265,7 @@ class HostedShard(Generic[S]):
         sizes = [len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX for key, value in encoded]
         size, is_alone = sum(sizes), len(self.partition.isr) == 1
         if atomic:
-            self._check_size(size)
+            self._check_size(size, limit)
         if self._queue_bytes + size > limit:
             self._flush()
         for (key, value), taken, record in zip(encoded, sizes, records, strict=True):
@@ -293,9 +293,9 @@ class HostedShard(Generic[S]):
 
     def _write_run(self, records: RecordRun, now_ms: int, is_held: bool) -> None:
         keys, values = records.keys, records.values
-        size = sum(map(len, keys)) + sum(map(len, values)) + len(keys) * _RECORD_OVERHEAD_MAX
-        self._check_size(size)
-        if self._queue_bytes + size > self._size_max:
+        size, limit = records.size + len(keys) * _RECORD_OVERHEAD_MAX, self._size_max
+        self._check_size(size, limit)
+        if self._queue_bytes + size > limit:
             self._flush()
         is_written_now = len(self.partition.isr) == 1 and not (is_held and self._commits_at_once)
         if not self._queue and not is_written_now:
@@ -312,11 +312,11 @@ class HostedShard(Generic[S]):
     def _size_max(self) -> int:
         return self.partition.log.log.config[MAX_MESSAGE_BYTES] - _RECORD_OVERHEAD_MAX
 
-    def _check_size(self, size: int) -> None:
-        if size > self._size_max:
+    def _check_size(self, size: int, limit: int) -> None:
+        if size > limit:
             raise Refused(
                 Error.UNKNOWN_SERVER_ERROR,
-                f"{self.partition.name}: a decision of {size} bytes; max.message.bytes allows {self._size_max}",
+                f"{self.partition.name}: a decision of {size} bytes; max.message.bytes allows {limit}",
             )
 
     def _check_there(self) -> None:

@@ -48,6 +48,8 @@ class RecordRun(Sequence[CoordinatorRecord]):
     keys: Sequence[bytes]
     values: Sequence[bytes]
     """As they stand in the log."""
+    size: int
+    """Bytes of all keys and values."""
 
     @abstractmethod
     def replay(self, shard: Any, first_offset: int) -> None:

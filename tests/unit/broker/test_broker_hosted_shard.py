@@ -155,6 +155,7 @@ class Run(RecordRun):
         self._record = record(name)
         key, value = encode_record(self._record)
         self.keys, self.values = [key], [value or b""]
+        self.size = len(key) + len(value or b"")
 
     def replay(self, shard: Any, first_offset: int) -> None:
         shard.replay(self._record, Origin(first_offset, 0))

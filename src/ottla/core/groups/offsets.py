@@ -162,6 +162,7 @@ class OffsetCommits(RecordRun):
         self.places: list[Place] = []
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
+        self.size = 0
         self._now_ms = now_ms
         self._offsets: list[int] = []
         self._leader_epochs: list[int] = []
@@ -172,9 +173,10 @@ class OffsetCommits(RecordRun):
     ) -> None:
         """Partitions of a topic. `topic_id` is known, and no leader epoch is less than -1."""
         now_ms = self._now_ms
-        places, keys = _known_places(self.group_id, topic).of(indexes)
-        self.places += places
-        self.keys += keys
+        known = _known_places(self.group_id, topic).of(indexes)
+        self.places += known.places
+        self.keys += known.keys
+        self.size += known.size + len(indexes) * _BARE_VALUE.size
         tail = (repeat(_EMPTY), repeat(now_ms), *map(repeat, _TOPIC_ID_FOLLOWS), repeat(topic_id))
         self.values += map(_BARE_VALUE.pack, repeat(_VALUE_VERSION), offsets, leader_epochs, *tail)
         self._offsets += offsets
@@ -222,6 +224,13 @@ class OffsetCommits(RecordRun):
         )
 
 
+class _Places(NamedTuple):
+    places: list[Place]
+    keys: list[bytes]
+    size: int
+    """Of the keys."""
+
+
 class _KnownPlaces(dict[int, tuple[Place, bytes]]):
     """Partitions of a topic that a group has committed, each with the key of its record."""
 
@@ -229,13 +238,14 @@ class _KnownPlaces(dict[int, tuple[Place, bytes]]):
         self._group_id = group_id
         self._topic = topic
         self._last: list[int] = []
-        self._last_found: tuple[list[Place], list[bytes]] = [], []
+        self._last_found = _Places([], [], 0)
 
-    def of(self, indexes: list[int]) -> tuple[list[Place], list[bytes]]:
-        """The places and keys of these partitions: mostly those of the last time."""
+    def of(self, indexes: list[int]) -> "_Places":
+        """These partitions: mostly those of the last time."""
         if indexes != self._last:
             found = [self[index] for index in indexes]
-            self._last, self._last_found = indexes, ([place for place, _ in found], [key for _, key in found])
+            keys = [key for _, key in found]
+            self._last, self._last_found = indexes, _Places([place for place, _ in found], keys, sum(map(len, keys)))
         return self._last_found
 
     def __missing__(self, partition: int) -> tuple[Place, bytes]:

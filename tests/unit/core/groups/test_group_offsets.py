@@ -325,6 +325,7 @@ def test_the_short_way_of_a_commit_leads_to_the_same_bytes_and_state(
         commits.add(topic, topic.encode() * 16, *([one[field] for one in part] for field in range(3)))
     records = list(commits)
     assert [encode_record(record) for record in records] == list(zip(commits.keys, commits.values, strict=True))
+    assert commits.size == sum(map(len, (*commits.keys, *commits.values)))
     short, long = Home().shard, Home().shard
     if records:
         commits.replay(short, 7)
