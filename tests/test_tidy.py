@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "storage": {"wire", "kernel", "config", "core", "io", "observe"},
     "broker": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
     "client": {"wire", "kernel", "config", "io", "observe"},
-    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
+    "pipelines": {"wire", "kernel", "config", "observe", "client"},
+    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client", "pipelines"},
     "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
 }
 

@@ -15,6 +15,7 @@ from ottla.cli.consume.arguments import add_consume
 from ottla.cli.errors import USAGE, UserError
 from ottla.cli.group.arguments import add_group
 from ottla.cli.log.arguments import add_log
+from ottla.cli.pipeline.arguments import add_pipeline
 from ottla.cli.produce.arguments import add_produce
 from ottla.cli.serve.arguments import add_serve
 from ottla.cli.topic.arguments import add_topic
@@ -57,6 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ottla", description="Apache Kafka's system in Python.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and which kernel runs, and exit")
     groups = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_serve, add_topic, add_produce, add_consume, add_group, add_txn, add_config, add_log):
+    for add in (add_serve, add_topic, add_produce, add_consume, add_group, add_txn, add_config, add_log, add_pipeline):
         add(groups)
     return parser

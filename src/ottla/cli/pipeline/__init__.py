@@ -1,0 +1,1 @@
+"""`ottla pipeline`: check a data pipeline and show what it would do."""

@@ -1,0 +1,228 @@
+"""What must hold between the parts of a pipeline, each of which is right by itself."""
+
+from collections.abc import Iterator
+
+import re2
+
+from ottla.pipelines.draft import Draft
+from ottla.pipelines.graph import cycle, upstream
+from ottla.pipelines.identity import DEAD_LETTER_SINK
+from ottla.pipelines.problems import Findings, Path, did_you_mean
+from ottla.pipelines.schemas import columns_of
+from ottla.pipelines.spec import (
+    ConsoleSink,
+    Dedup,
+    Delivery,
+    DeltaSink,
+    MarkOnly,
+    Ml,
+    ParquetSink,
+    PostgresSink,
+    PythonFunction,
+    Sink,
+    Source,
+    Sql,
+    Stateful,
+    TimeMode,
+    TopicSink,
+    TopicSource,
+)
+
+RECORD_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""What every row of a topic source has beside the columns of its value."""
+
+
+def check(draft: Draft, findings: Findings) -> None:
+    inputs = dict.fromkeys(draft.sources, ()) | {
+        one.name: one.step.inputs if one.step is not None else () for one in draft.steps
+    }
+    _names(draft, findings)
+    _references(draft, findings)
+    if way := cycle(inputs):
+        step = next(one for one in draft.steps if one.name in way)
+        findings.add(step.path, None, f"steps read from each other in a circle: {' -> '.join(way)}")
+        return
+    if draft.is_whole() and not findings.problems:
+        _nothing_is_for_nobody(draft, inputs, findings)
+    _columns(draft, findings)
+    _watermarks(draft, inputs, findings)
+    _repeatable(draft, inputs, findings)
+    _no_loops(draft, findings)
+    _targets(draft, findings)
+
+
+def _names(draft: Draft, findings: Findings) -> None:
+    seen: dict[str, str] = {}
+    paths: list[tuple[str, Path]] = [(name, ("source", name)) for name in draft.sources]
+    paths += [(one.name, (*one.path, "name")) for one in draft.steps]
+    for name, path in paths:
+        if name.lower() in seen:
+            what = "a source" if path[0] == "source" else "another source or step"
+            told = f"{what} has this name already (letters of either case are the same to queries)"
+            findings.add(path, name, told)
+        seen[name.lower()] = name
+    if DEAD_LETTER_SINK in draft.sinks:
+        findings.add(("sink", DEAD_LETTER_SINK), None, "this name is kept for dead letters; choose another one")
+
+
+def _references(draft: Draft, findings: Findings) -> None:
+    known = draft.names()
+    allowed = ", ".join(known)
+    for one in draft.steps:
+        for named in one.query.tables if one.query is not None else ():
+            if draft.spelt(named.name) not in known:
+                told = f"no source or step is called {named.name}; there are {allowed}{did_you_mean(named.name, known)}"
+                findings.add((*one.path, "sql"), None, told, allowed, named.line)
+        if one.query is not None and not one.query.tables:
+            findings.add(
+                (*one.path, "sql"), None, f"the query reads no source and no step; there are {allowed}", allowed
+            )
+        if one.step is not None and one.query is None and one.step.inputs[0] not in known:
+            _unknown((*one.path, "input"), one.step.inputs[0], known, findings)
+    for name, sink in draft.sinks.items():
+        if sink is not None and sink.input not in known:
+            _unknown(("sink", name, "input"), sink.input, known, findings)
+
+
+def _unknown(path: Path, name: str, known: list[str], findings: Findings) -> None:
+    told = f"no source or step has this name; there are {', '.join(known)}{did_you_mean(name, known)}"
+    findings.add(path, name, told, ", ".join(known))
+
+
+def _nothing_is_for_nobody(draft: Draft, inputs: dict[str, tuple[str, ...]], findings: Findings) -> None:
+    used = upstream(inputs, [sink.input for sink in draft.sinks.values() if sink is not None])
+    for name in draft.sources:
+        if name not in used:
+            findings.add(("source", name), None, "no sink gets anything of it; take it out, or read it in a step")
+    for one in draft.steps:
+        if one.name not in used:
+            findings.add(one.path, None, f"no sink gets anything of {one.name}; take it out, or name it as an input")
+
+
+def _columns(draft: Draft, findings: Findings) -> None:
+    known = _known_columns(draft)
+    for one in draft.steps:
+        if one.step is None:
+            continue
+        for place, mark in enumerate(one.step.watermarks):
+            path: Path = (*one.path, "watermark", "column")
+            if len(one.step.watermarks) > 1:
+                path = (*one.path, "watermark", place, "column")
+            _has(known.get(mark.input), mark.input, (mark.column,), path, findings)
+        work = one.step.work
+        if isinstance(work, Dedup):
+            _has(known.get(one.step.inputs[0]), one.step.inputs[0], work.columns, (*one.path, "dedup"), findings)
+        if isinstance(work, Stateful):
+            _has(known.get(one.step.inputs[0]), one.step.inputs[0], work.keys, (*one.path, "keys"), findings)
+    for name, sink in draft.sinks.items():
+        if sink is not None:
+            for key, columns in _sink_columns(sink):
+                _has(known.get(sink.input), sink.input, columns, ("sink", name, key), findings)
+
+
+def _sink_columns(sink: Sink) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(sink, TopicSink):
+        yield "key", sink.key
+        yield "headers", sink.headers
+    if isinstance(sink, ParquetSink | DeltaSink):
+        yield "partition_by", sink.partition_by
+    if isinstance(sink, DeltaSink | PostgresSink):
+        yield "upsert", sink.upsert
+
+
+def _known_columns(draft: Draft) -> dict[str, tuple[str, ...] | None]:
+    """The columns of sources and steps; None where only Spark can tell, as after a query."""
+    known: dict[str, tuple[str, ...] | None] = {name: _source_columns(one) for name, one in draft.sources.items()}
+    for _ in draft.steps:  # A step may be declared before the one it reads.
+        for one in draft.steps:
+            step = one.step
+            if step is None or isinstance(step.work, Sql) or (isinstance(step.work, Ml) and not step.work.train):
+                known[one.name] = None
+            elif isinstance(step.work, Dedup | MarkOnly):
+                known[one.name] = known.get(step.inputs[0])
+            elif isinstance(step.work, PythonFunction | Stateful | Ml):
+                known[one.name] = tuple(column.name for column in step.work.schema)
+    return known
+
+
+def _source_columns(source: Source | None) -> tuple[str, ...] | None:
+    own = columns_of(source.parse, source.schema) if source is not None else None
+    return own if own is None or not isinstance(source, TopicSource) else (*own, *RECORD_COLUMNS)
+
+
+def _has(known: tuple[str, ...] | None, owner: str, columns: tuple[str, ...], path: Path, findings: Findings) -> None:
+    if known is None:
+        return
+    folded = {name.lower() for name in known}
+    for column in columns:
+        if column.partition(".")[0].lower() not in folded:
+            told = f"{owner} has no such column; it has {', '.join(known)}{did_you_mean(column, known)}"
+            findings.add(path, column, told, ", ".join(known))
+
+
+def _watermarks(draft: Draft, inputs: dict[str, tuple[str, ...]], findings: Findings) -> None:
+    marked = {one.name for one in draft.steps if one.step is not None and one.step.watermarks}
+    for one in draft.steps:
+        if one.step is None or marked & upstream(inputs, [one.name]):
+            continue
+        if isinstance(one.step.work, Dedup):
+            told = (
+                'dedup needs a watermark, or it keeps every row for ever: watermark = { column = "...", delay = "..." }'
+            )
+            findings.add(one.path, None, told)
+        if isinstance(one.step.work, Stateful) and one.step.work.time is TimeMode.EVENT:
+            findings.add(
+                (*one.path, "time"), "event", "timers by event time need a watermark, here or before this step"
+            )
+
+
+def _repeatable(draft: Draft, inputs: dict[str, tuple[str, ...]], findings: Findings) -> None:
+    """A batch that is done again must give the same rows, or some are written twice and others never."""
+    if draft.delivery is not Delivery.EXACTLY_ONCE:
+        return
+    lasting = [sink.input for sink in draft.sinks.values() if sink is not None and not isinstance(sink, ConsoleSink)]
+    reaching = upstream(inputs, lasting)
+    for one in draft.steps:
+        for named in one.query.unrepeatable if one.query is not None and one.name in reaching else ():
+            told = (
+                f"{named.name}() gives other rows when a batch is done again after a failure, so they would not arrive "
+                'exactly once; do without it, or set delivery = "at-least-once"'
+            )
+            findings.add((*one.path, "sql"), None, told, "", named.line)
+
+
+def _no_loops(draft: Draft, findings: Findings) -> None:
+    """A pipeline that reads what it writes feeds itself for ever."""
+    written: list[tuple[Path, str]] = [
+        (("sink", name, "topic"), sink.topic) for name, sink in draft.sinks.items() if isinstance(sink, TopicSink)
+    ]
+    if draft.errors.dead_letter:
+        written.append((("errors", "dead_letter"), draft.errors.dead_letter))
+    for path, topic in written:
+        for name, source in draft.sources.items():
+            if isinstance(source, TopicSource) and _reads(source, topic):
+                findings.add(path, topic, f"source {name} reads this topic, so the pipeline would feed itself for ever")
+        if path[0] == "errors" and topic in [other for _, other in written[:-1]]:
+            findings.add(path, topic, "a sink writes to this topic; dead letters need one of their own")
+
+
+def _reads(source: TopicSource, topic: str) -> bool:
+    return topic in source.topics or bool(source.pattern and re2.fullmatch(source.pattern, topic))
+
+
+def _targets(draft: Draft, findings: Findings) -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for name, sink in draft.sinks.items():
+        if isinstance(sink, ParquetSink | DeltaSink):
+            key, target = "parquet" if isinstance(sink, ParquetSink) else "delta", ("path", sink.path)
+        elif isinstance(sink, PostgresSink):
+            key, target = "table", (sink.url, sink.table)
+        else:
+            continue
+        if target in seen:
+            findings.add(("sink", name, key), target[1], f"sink {seen[target]} writes there too; give each its own")
+        seen.setdefault(target, name)
+    for name, source in draft.sources.items():
+        if isinstance(source, TopicSource) and source.table and source.start.place != "earliest":
+            told = "a table is read from its beginning, or keys would be missing; leave start out"
+            findings.add(("source", name, "start"), None, told, "earliest")

@@ -1,0 +1,112 @@
+"""Pipelines in files: TOML, the texts of schemas beside it, and the code that steps refer to.
+
+Paths in a pipeline count from the directory of its file. Code is looked for there first, then where Python finds
+packages; it is read, and not run.
+"""
+
+import ast
+import os
+import sys
+import tomllib
+from importlib.machinery import ModuleSpec, PathFinder
+
+from ottla.pipelines.problems import InvalidPipeline, Path, Place, Problem, did_you_mean
+from ottla.pipelines.reader import read_pipeline
+from ottla.pipelines.spec import Pipeline
+from ottla.pipelines.toml_lines import Spot, find_lines
+
+
+def load_toml(path: str) -> Pipeline:
+    """The pipeline in a TOML file. Raises OSError, and InvalidPipeline with every mistake in it."""
+    with open(path, "rb") as file:
+        return parse_toml(file.read(), path)
+
+
+def parse_toml(data: bytes, path: str) -> Pipeline:
+    """`path` is what mistakes are told of; other files are looked for in its directory."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidPipeline([Problem(Place(path, line), "", None, "is not UTF-8, which TOML is", "UTF-8")]) from None
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidPipeline([_syntax(error, text, path)]) from None
+    return read_pipeline(document, TomlPlaces(path, find_lines(text)), Beside(os.path.dirname(path)))
+
+
+def _syntax(error: tomllib.TOMLDecodeError, text: str, path: str) -> Problem:
+    """tomllib says where only in words: `... (at line 3, column 7)`, or `(at end of document)`."""
+    told, _, where = str(error).rpartition(" (at ")
+    digits = where.removeprefix("line ").partition(",")[0]
+    line = int(digits) if digits.isdecimal() else max(1, len(text.splitlines()))
+    return Problem(Place(path, line), "", None, f"is no TOML: {told or error}", "TOML")
+
+
+class TomlPlaces:
+    def __init__(self, file: str, spots: dict[Path, Spot]) -> None:
+        self._file = file
+        self._spots = spots
+
+    def of(self, path: Path, line_in_text: int = 0) -> Place:
+        if path in self._spots:
+            spot = self._spots[path]
+            return Place(self._file, spot.text_line + line_in_text if line_in_text and spot.lines_count else spot.line)
+        return self.of(path[:-1]) if path else Place(self._file, 1)
+
+
+class Beside:
+    """The files around a pipeline's own."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory or "."
+
+    def read_text(self, path: str) -> str:
+        with open(os.path.join(self._directory, path), encoding="utf-8") as file:
+            return file.read()
+
+    def reference_fault(self, reference: str) -> str:
+        module, _, name = reference.partition(":")
+        found = self._find(module)
+        if found is None:
+            return f"there is no module {module}, neither in {self._directory} nor where Python looks for packages"
+        if found.origin is None or not found.origin.endswith(".py"):
+            return ""  # Compiled, or a namespace: only importing it could tell.
+        try:
+            with open(found.origin, "rb") as file:
+                tree = ast.parse(file.read(), found.origin)
+        except (OSError, SyntaxError, ValueError) as error:
+            return f"{found.origin} cannot be read as Python: {error}"
+        names = _defined(tree)
+        top = name.partition(".")[0]
+        if top in names or "*" in names or "__getattr__" in names:
+            return ""
+        return f"{found.origin} defines no {top}{did_you_mean(top, names)}"
+
+    def _find(self, module: str) -> ModuleSpec | None:
+        """Without importing anything: packages on the way are only walked through."""
+        where: list[str] | None = [self._directory, *sys.path]
+        found = None
+        name = ""
+        for part in module.split("."):
+            name = f"{name}.{part}" if name else part
+            found = PathFinder.find_spec(name, where)
+            if found is None:
+                return None
+            where = list(found.submodule_search_locations or [])
+        return found
+
+
+def _defined(tree: ast.Module) -> list[str]:
+    """What a module has a name for at its top level, imports too."""
+    names = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names += [name] if node.col_offset == 0 else []
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names += [alias.asname or alias.name.partition(".")[0] for alias in aliases]
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.append(name)
+    return names

@@ -1,0 +1,192 @@
+"""A light reading of a query: which tables it names, whether it keeps state, whether it can be repeated.
+
+It is no parser of SQL, which Spark has: it sees words, brackets and quotes. That is enough to find a misspelt table
+before Spark starts.
+
+Rule 1: a name after FROM or JOIN, or after a comma in such a list, is a table, unless a WITH names it or it is called
+        like a function. FROM inside extract(), trim(), substring(), overlay() and after DISTINCT names no table.
+Rule 2: a name with a dot (`catalog.table`, delta.`path`) is somebody else's table and none of our business.
+Rule 3: names count without regard to case, as in Spark.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ottla.pipelines.problems import Unfit
+
+_TOKEN: Final = re.compile(
+    r"(?P<blank>\s+|--[^\n]*|/\*.*?\*/)"
+    r"|(?P<text>[rR]?(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))"
+    r"|(?P<quoted>`(?:[^`]|``)*`)"
+    r"|(?P<word>[^\W\d]\w*)"
+    r"|(?P<number>\d[\w.]*)"
+    r"|(?P<sign>.)",
+    re.DOTALL,
+)
+_BEGINS: Final = {"SELECT", "WITH", "FROM", "VALUES", "("}
+_FROM_IS_AN_ARGUMENT: Final = {"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "OVERLAY"}
+_AFTER_TABLES: Final = {
+    *("WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "WINDOW", "UNION", "EXCEPT", "INTERSECT", "MINUS", "SORT"),
+    *("CLUSTER", "DISTRIBUTE", "SELECT", "VIEW", "VALUES", "PIVOT", "UNPIVOT", "QUALIFY", "OFFSET"),
+}
+_KEEPS_STATE: Final = {
+    *("GROUP", "DISTINCT", "JOIN", "HAVING", "OVER", "LIMIT", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "PIVOT"),
+}
+_AGGREGATES: Final = {
+    *("COUNT", "SUM", "AVG", "MEAN", "MIN", "MAX", "COLLECT_LIST", "COLLECT_SET", "FIRST", "LAST", "ANY_VALUE"),
+    *("APPROX_COUNT_DISTINCT", "APPROX_PERCENTILE", "PERCENTILE", "STDDEV", "VARIANCE", "MAX_BY", "MIN_BY", "COUNT_IF"),
+    *("SESSION_WINDOW", "BOOL_AND", "BOOL_OR", "EVERY", "SOME", "MEDIAN", "MODE", "ARRAY_AGG", "LISTAGG", "STRING_AGG"),
+}
+_UNREPEATABLE: Final = {"RAND", "RANDOM", "RANDN", "UUID", "SHUFFLE", "MONOTONICALLY_INCREASING_ID"}
+_SEEDED: Final = {"RAND", "RANDOM", "RANDN"}  # Given a seed, they repeat themselves.
+_OPENS: Final = {"(": ")", "[": "]", "{": "}"}
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    line: int
+
+    @property
+    def word(self) -> str:
+        """A keyword or a sign in capitals; empty for what stands in quotes."""
+        return self.text.upper() if self.kind in ("word", "sign") else ""
+
+
+class Named(NamedTuple):
+    name: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Query:
+    tables: tuple[Named, ...]
+    """Those that the pipeline must have, each at its first mention."""
+    keeps_state: bool
+    unrepeatable: tuple[Named, ...]
+    """Functions that give something else when a batch is done again."""
+
+
+def read_query(query: str) -> Query:
+    """Raises Unfit, with the line, for what cannot be one query."""
+    tokens = list(_tokens(query))
+    if tokens and tokens[-1].text == ";":
+        tokens.pop()
+    _check(tokens)
+    defined = _defined(tokens)
+    tables: dict[str, Named] = {}
+    for table in _tables(tokens):
+        if table.name.lower() not in defined:
+            tables.setdefault(table.name.lower(), table)
+    return Query(tuple(tables.values()), _keeps_state(tokens), tuple(_unrepeatable(tokens)))
+
+
+def normal_query(query: str) -> str:
+    """The query without comments and with single blanks: what stays the same when it is only laid out anew."""
+    parts: list[str] = []
+    for match in _TOKEN.finditer(query):
+        if match.lastgroup != "blank":
+            parts.append(match[0])
+        elif parts and parts[-1] != " ":
+            parts.append(" ")
+    return "".join(parts).strip().removesuffix(";").rstrip()
+
+
+def _tokens(query: str) -> Iterator[Token]:
+    line = 0
+    for match in _TOKEN.finditer(query):
+        kind = match.lastgroup or "sign"
+        if kind != "blank":
+            yield Token(kind, match[0], line)
+        line += match[0].count("\n")
+
+
+def _check(tokens: list[Token]) -> None:
+    if not tokens:
+        raise Unfit("a query", "there is no query here")
+    if tokens[0].word not in _BEGINS:
+        raise Unfit(
+            "a query, which begins with SELECT or WITH",
+            f"a step is one query, which begins with SELECT or WITH, not with {tokens[0].text}",
+            line_in_text=tokens[0].line,
+        )
+    open_brackets: list[Token] = []
+    for token in tokens:
+        if token.word == ";":
+            raise Unfit("one query", "a step is one query; put the next one into a step of its own", (), token.line)
+        if token.word in ("'", '"', "`"):
+            raise Unfit("closed quotes", f"the quote {token.text} is never closed", (), token.line)
+        if token.word in _OPENS:
+            open_brackets.append(token)
+        elif token.word in _OPENS.values():
+            if not open_brackets or _OPENS[open_brackets[-1].text] != token.text:
+                raise Unfit("matching brackets", f"the bracket {token.text} closes nothing", (), token.line)
+            open_brackets.pop()
+    if open_brackets:
+        opened = open_brackets[-1]
+        raise Unfit("matching brackets", f"the bracket {opened.text} is never closed", (), opened.line)
+
+
+def _defined(tokens: list[Token]) -> set[str]:
+    """What WITH names: NAME AS (SELECT, or NAME (columns) AS (SELECT."""
+    names = set[str]()
+    for place in range(1, len(tokens) - 2):
+        if [token.word for token in tokens[place : place + 2]] == ["AS", "("] and tokens[place + 2].word in _BEGINS:
+            named = place - 1
+            if tokens[named].word == ")":
+                while tokens[named].word != "(":
+                    named -= 1
+                named -= 1
+            names.add(_unquoted(tokens[named]).lower())
+    return names
+
+
+def _tables(tokens: list[Token]) -> Iterator[Named]:
+    calls: list[tuple[str, bool]] = []  # For every open bracket: the word before it, and whether tables were listed.
+    listing = expecting = False
+    place = 0
+    while place < len(tokens):
+        token = tokens[place]
+        before = tokens[place - 1].word if place else ""
+        if token.word == "(":
+            calls.append((before, listing))
+            listing = expecting = expecting and before not in _FROM_IS_AN_ARGUMENT
+        elif token.word == ")":
+            _, listing = calls.pop() if calls else ("", False)
+            expecting = False
+        elif token.word == "FROM":
+            inside = calls[-1][0] if calls else ""
+            listing = expecting = before != "DISTINCT" and inside not in _FROM_IS_AN_ARGUMENT
+        elif token.word == "JOIN" or (token.word == "," and listing):
+            listing = expecting = True
+        elif token.word in _AFTER_TABLES:
+            listing = expecting = False
+        elif expecting and token.kind in ("word", "quoted") and token.word != "LATERAL":
+            expecting = False
+            end = place + 1
+            while end + 1 < len(tokens) and tokens[end].text == ".":
+                end += 2
+            called = end < len(tokens) and tokens[end].text == "("
+            if end == place + 1 and not called:
+                yield Named(_unquoted(token), token.line)
+            place = end - 1
+        place += 1
+
+
+def _keeps_state(tokens: list[Token]) -> bool:
+    words = {token.word for token in tokens}
+    calls = {token.word for token, after in pairwise(tokens) if after.text == "("}
+    return bool(words & _KEEPS_STATE or calls & _AGGREGATES)
+
+
+def _unrepeatable(tokens: list[Token]) -> Iterator[Named]:
+    for token, opened, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.word in _UNREPEATABLE and opened.text == "(" and not (token.word in _SEEDED and after.text != ")"):
+            yield Named(token.text, token.line)
+
+
+def _unquoted(token: Token) -> str:
+    return token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
