@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from ottla.broker.dispatch import Call
+from ottla.broker.internal_topics import ensure_internal_topic
 from ottla.broker.markers import Marker, write_marker
 from ottla.broker.transactions import check_name
 from ottla.core.metadata.names import CONSUMER_OFFSETS
@@ -115,6 +116,8 @@ async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Add
     error = Error.NONE
     try:
         check_name(transactional_id)
+        # Clients look for the group's coordinator, which makes the topic, only when this is answered.
+        await ensure_internal_topic(call.node, CONSUMER_OFFSETS)
         partition = (CONSUMER_OFFSETS, call.node.groups.partition_of(request.group_id))
         await call.node.transactions.decide(
             transactional_id,
