@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from ottla.io.disk import LocalFile
 from ottla.io.ports import Buffer
-from ottla.storage.partition_log import Slice
+from ottla.storage.slices import Slice
 
 Part = Buffer | Slice
 _JOINED_MAX = 1 << 16

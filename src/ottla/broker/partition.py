@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from ottla.broker.waiters import Watcher
 from ottla.config import MIN_INSYNC_REPLICAS
 from ottla.core.log.producers import VOUCHED, Origin, Verification
-from ottla.storage.partition_log import Appended, PartitionLog, Slice
+from ottla.storage.partition_log import Appended, PartitionLog
+from ottla.storage.slices import Slice
 from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.errors import Error, Refused
 

@@ -9,8 +9,6 @@ Rule 2: an I/O error takes the whole directory offline, because a batch may be t
 """
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ottla import kernel
@@ -29,7 +27,7 @@ from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
-from ottla.io.ports import Buffer, Clock, File, Random
+from ottla.io.ports import Buffer, Clock, Random
 from ottla.kernel import BatchHeader, EndTxnMarker, TimestampType
 from ottla.observe.trace import trace
 from ottla.storage.atomic import read_whole
@@ -39,12 +37,12 @@ from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recent import RecentBatches
 from ottla.storage.recovery import Left, LogDamaged, marker_in, open_log, rebuild_producers
 from ottla.storage.segment_files import Found, SegmentFiles, TimeFound
+from ottla.storage.slices import Slice
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
 from ottla.wire.uuids import uuid_to_text
 
 T = TypeVar("T")
-_READ_AHEAD = 1 << 18
 
 
 class Appended(NamedTuple):
@@ -53,37 +51,6 @@ class Appended(NamedTuple):
     log_append_time: int
     """-1 unless the topic has LogAppendTime."""
     duplicate: bool = False
-
-
-@dataclass(slots=True)
-class Slice:
-    """Batches in a file, the last perhaps cut, as they go to a consumer. Its `len` is theirs.
-
-    Nobody changes one. It is not frozen because making a frozen one takes four times as long, for every fetch.
-    """
-
-    file: File | None
-    position: int
-    length: int
-    first_offset: int
-    """Of the first batch, which may begin before the offset that was asked for."""
-
-    def __len__(self) -> int:
-        return self.length
-
-    def read(self) -> bytes:
-        return self.file.read(self.position, self.length) if self.file is not None else b""
-
-    def is_warm(self) -> bool:
-        return self.file is None or self.file.is_warm(self.position, self.length)
-
-    def read_ahead(self) -> None:
-        """Have the system keep the bytes in memory. For a thread; an error shows when they are sent."""
-        end = self.position + self.length
-        with suppress(OSError):
-            for position in range(self.position, end, _READ_AHEAD):
-                if self.file is not None:
-                    self.file.read(position, min(_READ_AHEAD, end - position))
 
 
 class Flush(NamedTuple):

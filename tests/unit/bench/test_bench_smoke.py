@@ -7,7 +7,7 @@ from bench.__main__ import PARTS
 from bench.report import Section, Table, page, verdict, with_new
 from bench.sizes import TINY, Sizes
 
-WITH_NODES = ("broker", "partitions", "connections", "length", "groups")
+WITH_NODES = ("broker", "partitions", "connections", "length", "groups", "coordinators")
 """Processes take their time: these run beside the tests of real peers."""
 IN_PROCESS = {name: part for name, part in PARTS.items() if name not in WITH_NODES}
 

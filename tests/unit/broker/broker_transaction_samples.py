@@ -15,7 +15,7 @@ from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
 from ottla.sim.network import SimNetwork, Weather
-from ottla.storage.partition_log import Slice
+from ottla.storage.slices import Slice
 from ottla.wire.api import ApiKey
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

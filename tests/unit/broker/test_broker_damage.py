@@ -9,8 +9,8 @@ from broker_quorum_samples import Home, new_disk, run
 from ottla.broker.outlet import TransportOutlet
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
-from ottla.storage.partition_log import Slice
 from ottla.storage.recovery import LogDamaged
+from ottla.storage.slices import Slice
 
 LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 

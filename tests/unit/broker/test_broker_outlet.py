@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.outbox import Outbox
 from ottla.broker.outlet import Part, SocketOutlet
 from ottla.io.disk import LocalDisk, LocalFile
-from ottla.storage.partition_log import Slice
+from ottla.storage.slices import Slice
 
 
 class Transport:

@@ -22,7 +22,8 @@ from ottla.kernel import (
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.storage.log_directory import LogDirectory
-from ottla.storage.partition_log import Appended, PartitionLog, Slice
+from ottla.storage.partition_log import Appended, PartitionLog
+from ottla.storage.slices import Slice
 
 NOW = SimClock().wall_ms()
 TOPIC, PARTITION = "topic", 0

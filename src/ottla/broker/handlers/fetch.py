@@ -9,7 +9,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
 from ottla.config import FETCH_MAX_BYTES
 from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey
-from ottla.storage.partition_log import Slice
+from ottla.storage.slices import Slice
 from ottla.wire.api.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
