@@ -3,8 +3,9 @@
 Rule 1: requests are taken in the order they arrive, and answered in that order. A handler does what must keep the
         order before it returns; what it returns to be awaited overlaps with the requests after it.
 Rule 2: what arrives goes into one buffer that all connections share. Only a connection with half a frame has a buffer
-        of its own, which grows with what has really arrived. Records are read from there and written to the log
-        before the buffer is used again; everything else was copied when it was decoded.
+        of its own, which grows with what has really arrived, and is another's afterwards (`rooms`). Records are read
+        from either and written to the log before the buffer is used again; everything else was copied when it was
+        decoded.
 Rule 3: a client that does not take its answers, or has too many requests open, is not read from until it has caught up.
 Rule 4: an answer that tells of something yet to be written is held back until it is. If it cannot be written, the
         connection ends without the answers that are ready: the client does not know, and asks again.
@@ -88,6 +89,9 @@ class Connection(asyncio.BufferedProtocol):
         for task in list(self._tasks):
             task.cancel()
         self._open.clear()
+        if self._own is not None:
+            self.node.rooms.give_back(self._own)
+            self._own = None
         self.node.connections.forget(self)
 
     def resume_writing(self) -> None:
@@ -99,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled == len(self._own):
             grown = bytearray(min(2 * len(self._own), self.node.request_bytes_max + _SIZE.size))
             grown[: self._filled] = self._own
+            self.node.rooms.give_back(self._own)
             self._own = grown
         return memoryview(self._own)[self._filled :]
 
@@ -113,8 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._filled += nbytes
             if self._filled >= self._needed():
-                whole, self._own = memoryview(self._own)[: self._filled], None
-                self._take(whole)
+                self._take_own()
         if self._ready:
             self.node.outbox.add(self)
 
@@ -148,19 +152,25 @@ class Connection(asyncio.BufferedProtocol):
             self.half_frame_since_ms = None  # What is left is another frame.
         self._keep(data[position:])
 
+    def _take_own(self) -> None:
+        """Handle the frames in the own buffer, which is free then: what is left of them is kept in another."""
+        own, self._own = self._own, None
+        assert own is not None
+        self._take(memoryview(own)[: self._filled])
+        self.node.rooms.give_back(own)
+
     def _keep(self, rest: memoryview) -> None:
         self._filled = len(rest)
         if not self._filled or self._closed:
             self._own, self.half_frame_since_ms = None, None
             return
-        own = bytearray(max(_OWN_BUFFER_MIN, 2 * self._filled))
-        own[: self._filled] = rest
-        self._own = own
+        needed = max(_OWN_BUFFER_MIN, 2 * self._filled)
         if self._filled >= _SIZE.size:
             # A frame of a moderate size gets its room at once, a huge one only as its bytes arrive.
-            needed = min(self._needed(), SHARED_BUFFER_BYTES)
-            if needed > len(own):
-                self._own = own + bytearray(needed - len(own))
+            needed = max(needed, min(_SIZE.unpack_from(rest)[0] + _SIZE.size, SHARED_BUFFER_BYTES))
+        own = self.node.rooms.take(needed)
+        own[: self._filled] = rest
+        self._own = own
         if self._paused:
             self.half_frame_since_ms = None  # It is not the client that keeps the rest waiting.
         elif self.half_frame_since_ms is None:
@@ -260,8 +270,7 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             self._transport.resume_reading()
             if self._own is not None:
-                waiting, self._own = memoryview(self._own)[: self._filled], None
-                self._take(waiting)
+                self._take_own()
                 if self._ready:
                     self.node.outbox.add(self)
 

@@ -15,6 +15,7 @@ from ottla.broker.outbox import Outbox
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
 from ottla.broker.quorum import MetadataQuorum
+from ottla.broker.rooms import Rooms
 from ottla.broker.tasks import every
 from ottla.broker.transactions import Transactions
 from ottla.config import (
@@ -102,6 +103,7 @@ class Node:
         )
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.rooms = Rooms(SHARED_BUFFER_BYTES)
         self.outbox = Outbox()
         self.metadata: MetadataQuorum
         self.groups: GroupCoordinator

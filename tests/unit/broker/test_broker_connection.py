@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
+from ottla.broker.rooms import Rooms
 from ottla.observe.trace import Event, recording
 
 REQUEST_BYTES_MAX = 1000
@@ -40,6 +41,7 @@ def new_connection() -> tuple[Connection, Transport]:
         connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
         request_bytes_max=REQUEST_BYTES_MAX,
         receive_buffer=memoryview(bytearray(1 << 16)),
+        rooms=Rooms(1 << 16),
     )
     connection, transport = Connection(node, "PLAINTEXT"), Transport()
     connection.connection_made(transport)

@@ -192,8 +192,10 @@ class Machine:
 
 
 def _spoil(node: Node, size: int) -> None:
-    """What a connection left in the shared buffer is nobody's any more."""
+    """What a connection left in the shared buffer, or in a room that it gave back, is nobody's any more."""
     node.receive_buffer[:size] = _JUNK[:size]
+    for room in node.rooms.free:
+        room[:size] = _JUNK[:size]
 
 
 async def look_twice(disk: SimDisk, host: Host, config: Config, random: Random, note: Callable[[str], None]) -> None:
