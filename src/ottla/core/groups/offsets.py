@@ -6,8 +6,8 @@ Rule 2: an offset that is committed in a transaction is pending until the marker
 Rule 3: a tombstone takes the offset and whatever is pending for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count, repeat
 from struct import Struct as Layout
 from typing import Any, Final, NamedTuple, overload
@@ -50,10 +50,6 @@ class Committed(NamedTuple):
             value.expire_timestamp,
             value.topic_id,
         )
-
-
-_new_committed: Callable[[Iterable[Any]], Committed] = partial(tuple.__new__, Committed)
-"""Without the function that a named tuple puts in between: a commit may have hundreds of partitions."""
 
 
 class Offsets:
@@ -195,7 +191,8 @@ class OffsetCommits(RecordRun):
             self._topic_ids,
             strict=False,  # Some of them have no end.
         )
-        return map(_new_committed, told)
+        # Without the function that a named tuple puts in between: a commit may have hundreds of partitions.
+        return map(tuple.__new__, repeat(Committed), told)
 
     def replay(self, shard: Any, first_offset: int) -> None:
         shard.replay_commits(self, first_offset)
