@@ -364,7 +364,7 @@ class TransactionalProducer:
                 await self._session.arrive_late()
             if random.random() < self._fails:
                 await self._scene.pause(2 * self._timeout_ms / 1000)
-        if random.random() < self._fails:
+        if random.random() < self._fails or self._scene.ending:
             self._session.crash()
             return
         await self._session.end(commit=random.random() < 0.7)

@@ -29,6 +29,8 @@ from ottla.wire.errors import Error
 
 INPUT, OUTPUT = "input", "output"
 SESSION_MS = 3_000
+_BATCH_RECORDS_MAX = 5
+"""A batch has to fit into the smallest segment."""
 _COMMIT_BY_NAME = 9
 _COMMIT_AGAIN = (*NOT_READY, Error.KAFKA_STORAGE_ERROR)
 _FETCH_AGAIN = (Error.KAFKA_STORAGE_ERROR, Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION)
@@ -245,6 +247,8 @@ class Transformer(Worker):
                 if one.records
             ]
             await self._session.send_offsets(self._member, INPUT, commits)
+            if self._scene.random.random() < self._fails:
+                await self._scene.pause(2 * SESSION_MS / 1000)  # Who gets the partitions next has to wait for it.
             is_committed = await self._session.end(commit=self._scene.random.random() > self._fails)
         except (Hindered, ClientError):
             if self._session.transaction is not None:
@@ -255,13 +259,14 @@ class Transformer(Worker):
 
     async def _write(self, taken: dict[Key, Taken]) -> None:
         scene, output = self._scene, self._scene.topics[OUTPUT]
-        for key, one in taken.items():
-            if one.records:
-                where = (output.topic_id, scene.random.randrange(output.partitions))
-                written = new_writes(scene, where, self._name, self._session.transaction, len(one.records))
-                for sent, (offset, _) in zip(written, one.records, strict=True):
-                    scene.sources[sent.id] = self.group, key, offset
-                await self._session.send(where, written)
+        read = [(key, offset) for key, one in taken.items() for offset, _ in one.records]
+        for first in range(0, len(read), _BATCH_RECORDS_MAX):
+            sources = read[first : first + _BATCH_RECORDS_MAX]
+            where = (output.topic_id, scene.random.randrange(output.partitions))
+            written = new_writes(scene, where, self._name, self._session.transaction, len(sources))
+            for sent, source in zip(written, sources, strict=True):
+                scene.sources[sent.id] = self.group, *source
+            await self._session.send(where, written)
 
 
 async def fetch_offsets(line: Line, group: str, keys: list[Key]) -> dict[Key, int]:
