@@ -16,8 +16,8 @@ LINES: dict[str, str] = broker_notes.LINES | {
 }
 
 _ONE_THREAD = (
-    "the loop is busy all the while: the time is its CPU time, and no line of it has more than some 6 %; Kafka has both "
-    "cores"
+    "the loop is busy all the while: the time is its CPU time, and no line of it has more than some 6 %; Kafka has "
+    "both cores"
 )
 
 MISSES: dict[str, str] = {
