@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from ottla.config.notation import Setting
@@ -13,6 +14,7 @@ DECLARED = {name: value for area in AREAS for name, value in vars(area).items() 
 READERS = {"config.py", "listeners.py"}
 
 
+@cache
 def _read() -> set[str]:
     """Constants of settings that code outside the declarations names."""
     found = set()

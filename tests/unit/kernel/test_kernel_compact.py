@@ -239,7 +239,7 @@ def model(
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_filter_agrees_with_the_model(data: st.DataObject) -> None:
     keys = st.none() | st.sampled_from([b"a", b"b", b"c", b""])
     records = data.draw(record_lists(gaps=True, keys=keys))

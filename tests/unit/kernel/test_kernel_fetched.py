@@ -52,7 +52,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[Record]]:
 
 
 @given(logs(), st.integers(0, 50), st.lists(st.integers(1, 9), max_size=20))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_records_come_in_any_pieces(log: tuple[bytes, list[Record]], position: int, pieces: list[int]) -> None:
     data, records = log
     wanted = [record for record in records if record.offset >= position]
@@ -71,7 +71,7 @@ def test_records_come_in_any_pieces(log: tuple[bytes, list[Record]], position: i
 
 
 @given(logs(), logs(), st.integers(0, 50), st.integers(1, 300))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_columns_hold_what_the_records_are_and_go_on_where_they_ended(
     one: tuple[bytes, list[Record]], other: tuple[bytes, list[Record]], position: int, bytes_max: int
 ) -> None:

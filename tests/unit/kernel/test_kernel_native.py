@@ -26,7 +26,7 @@ from ottla.kernel import (
     reference,
 )
 
-EXAMPLES = settings(max_examples=80)
+EXAMPLES = settings(max_examples=60)
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 
 native: Any = None
@@ -72,7 +72,7 @@ rules = st.builds(
 
 
 @given(batches(), rules, st.sampled_from([T, NOW, 0, 2**63 - 1]))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_produced_batches_are_checked_alike(batch: bytearray, rules: ProduceRules, now_ms: int) -> None:
     same("check_produced", batch, rules, now_ms)
 
@@ -141,7 +141,7 @@ def test_odd_control_records_are_read_alike(key: bytes | None, value: bytes | No
     st.fixed_dictionaries({name: st.booleans() for name in ("discard", "retain_empty", "marks_empty_txn")}),
     st.sampled_from([T, NOW, NOW + 10]),
 )
-@settings(max_examples=120)
+@settings(max_examples=80)
 def test_compaction_is_alike(
     found: list[bytearray], slots: int, from_offset: int, options: dict[str, bool], now_ms: int
 ) -> None:
@@ -196,7 +196,7 @@ def test_each_reads_what_the_other_compressed(codec: Codec, data: bytes, times: 
 
 
 @given(st.sampled_from(COMPRESSED), st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_damaged_streams_are_read_alike(codec: Codec, data: st.DataObject) -> None:
     stream = bytearray(reference.compress(codec, b"abcdefghij" * 50 + bytes(range(256))))
     for at in data.draw(st.lists(st.integers(0, len(stream) - 1), max_size=3)):

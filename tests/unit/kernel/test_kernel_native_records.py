@@ -12,7 +12,7 @@ from kernel_samples import CAPTURED, T, batches, payload, record_lists
 
 from ottla.kernel import Aborted, Codec, Damage, FetchedPart, PartEnd, Record, TimestampType, reference
 
-EXAMPLES = settings(max_examples=100)
+EXAMPLES = settings(max_examples=50)
 KEPT = CAPTURED.with_name("kept")
 
 native: Any = None

@@ -286,7 +286,7 @@ def test_distance_of_timestamps_may_exceed_64_bits() -> None:
 
 
 @given(record_lists(), st.sampled_from(Codec), st.sampled_from(Codec))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_compression_type_of_the_topic_is_used(records: list[Record], sent: Codec, wanted: Codec) -> None:
     batch = kernel.build_batch(
         records, codec=sent, producer_id=6, producer_epoch=2, base_sequence=5, transactional=True
@@ -320,7 +320,7 @@ def test_unreadable_header_names_survive_rebuilding() -> None:
 
 
 @given(st.data())
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_hostile_batches_are_refused_with_a_type(data: st.DataObject) -> None:
     """Bytes changed at random under a right checksum: accepted batches are whole, others give a typed refusal."""
     codec = data.draw(st.sampled_from(Codec))

@@ -12,7 +12,7 @@ CODECS = [codec.name.lower() for codec in Codec]
 
 
 @given(record_lists(gaps=True), st.sampled_from(Codec), st.booleans(), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_what_is_built_is_read(records: list[Record], codec: Codec, transactional: bool, control: bool) -> None:
     batch = kernel.build_batch(
         records,
