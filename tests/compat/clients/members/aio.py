@@ -6,14 +6,12 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from members.interface import BATCH, HEARTBEAT_MS, POLL_S, TIMEOUT_S, Joining, Listener, Polled
 
 PROTOCOLS = {
     "range": RangePartitionAssignor,
-    "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
 _runner = asyncio.Runner()
@@ -35,7 +33,7 @@ class Ear(ConsumerRebalanceListener):  # type: ignore[misc]
 
 class AioMember:
     def __init__(self, joining: Joining, listener: Listener) -> None:
-        self._topic, self._group = joining.topic, joining.group
+        self._topic, self._group, self._listener = joining.topic, joining.group, listener
         self._collected: dict[int, int] = {}
         _runner.run(self._start(joining, listener))
 
@@ -55,8 +53,14 @@ class AioMember:
         await self._consumer.start()
 
     def poll(self) -> list[Polled]:
-        found = _runner.run(self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=BATCH))
-        return [Polled(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
+        return _runner.run(self._poll())
+
+    async def _poll(self) -> list[Polled]:
+        """The listener is told before another task may run."""
+        found = await self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=BATCH)
+        polled = [Polled(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
+        self._listener.polled(polled)
+        return polled
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """At once, or by the listener that called for it."""

@@ -44,8 +44,9 @@ class Polled(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """Who hears of partitions that come and go."""
+    """Who hears of records as they leave the client, and of partitions that come and go in between."""
 
+    polled: Callable[[Sequence[Polled]], None]
     assigned: Callable[[Sequence[int]], None]
     revoked: Callable[[Sequence[int]], None]
     lost: Callable[[Sequence[int]], None]

@@ -20,7 +20,7 @@ PROTOCOLS = {
 
 class RdMember:
     def __init__(self, joining: Joining, listener: Listener) -> None:
-        self._topic = joining.topic
+        self._topic, self._listener = joining.topic, listener
         config: dict[str, Any] = {
             "bootstrap.servers": joining.bootstrap,
             "group.id": joining.group,
@@ -41,15 +41,15 @@ class RdMember:
         )
 
     def poll(self) -> list[Polled]:
-        """One by one: a call for many may hear that partitions go while it already holds records of theirs."""
+        """One by one: partitions may go between two records, and the listener must know of the first by then."""
         polled: list[Polled] = []
         message = self._consumer.poll(POLL_S)
         while message is not None:
             error = message.error()
             if error is None:
-                polled.append(
-                    Polled(message.partition() or 0, message.offset() or 0, (message.value() or b"").decode())
-                )
+                value = (message.value() or b"").decode()
+                polled.append(Polled(message.partition() or 0, message.offset() or 0, value))
+                self._listener.polled(polled[-1:])
             elif error.fatal() or not error.retriable():
                 raise KafkaException(error)
             message = self._consumer.poll(0) if len(polled) < BATCH else None

@@ -1,6 +1,6 @@
 """A member of a group as a program: orders come in by lines, what happens goes out by lines of JSON.
 
-Rule 1: a member commits what it polled and told of before it gives a partition up, so that whoever gets the partition
+Rule 1: a member commits what it polled before it gives a partition up, so that whoever gets the partition
         goes on exactly there.
 Rule 2: it ends when it is told to leave, when nobody is left to give orders, or with its client's error, told first.
 """
@@ -53,7 +53,9 @@ class Part:
         self.positions: dict[int, int] = {}
         self._owned: set[int] = set()
         self._member: Member | None = None
-        self._member = client_of(client).join(joining, Listener(self._assigned, self._revoked, self._lost))
+        self._member = client_of(client).join(
+            joining, Listener(self._polled, self._assigned, self._revoked, self._lost)
+        )
 
     @property
     def member(self) -> Member:
@@ -61,13 +63,14 @@ class Part:
         return self._member
 
     def poll(self) -> list[Polled]:
-        records = self.member.poll()
-        self.positions |= {one.partition: one.offset + 1 for one in records if one.partition in self._owned}
-        return records
+        return self.member.poll()
 
     def commit(self) -> None:
         if self.positions:
             self.member.commit(self.positions)
+
+    def _polled(self, records: Sequence[Polled]) -> None:
+        self.positions |= {one.partition: one.offset + 1 for one in records if one.partition in self._owned}
 
     def _assigned(self, partitions: Sequence[int]) -> None:
         self._owned |= set(partitions)

@@ -33,7 +33,7 @@ class Ear(AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
 class PureMember:
     def __init__(self, joining: Joining, listener: Listener) -> None:
-        self._topic = joining.topic
+        self._topic, self._listener = joining.topic, listener
         self._collected: dict[int, int] = {}
         self._consumer = KafkaConsumer(
             bootstrap_servers=joining.bootstrap,
@@ -56,7 +56,9 @@ class PureMember:
         if coordinator.need_rejoin():
             coordinator.poll(timeout_ms=TIMEOUT_S * 1000)
         found = self._consumer.poll(timeout_ms=POLL_S * 1000, max_records=BATCH)
-        return [Polled(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
+        polled = [Polled(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
+        self._listener.polled(polled)
+        return polled
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """At once, or by the listener that called for it."""
