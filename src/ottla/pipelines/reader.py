@@ -6,6 +6,7 @@ Rule 2: nothing is asked of the outside world but the texts of schemas and wheth
 
 from collections.abc import Mapping
 from dataclasses import replace
+from textwrap import dedent
 from typing import Any, Protocol
 
 from ottla.pipelines import keys
@@ -213,6 +214,7 @@ class _Reader:
                 self.findings.add_unfit((*path, "sql"), values["query"], unfit)
                 return None
             inputs = tuple(draft.spelt(named.name) for named in drafted.query.tables)
+            values["query"] = dedent(values["query"]).strip()
         else:
             given = values.pop("input")
             one = draft.spelt(given) if given else self._input_before(draft, drafted.place, path)

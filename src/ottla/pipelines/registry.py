@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ottla.pipelines.files import Beside
-from ottla.pipelines.problems import Findings, InvalidPipeline, Path, Place
+from ottla.pipelines.problems import InvalidPipeline, Path, Place, Problem, shown_path
 from ottla.pipelines.reader import read_pipeline
 from ottla.pipelines.spec import Pipeline
 
@@ -35,7 +35,7 @@ class Declaration:
     ) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
         self._lines: dict[Path, Place] = {(): _caller()}
-        self._faults: list[tuple[Path, object, str]] = []
+        self._faults: list[Problem] = []
         self._sources: dict[str, object] = {}
         self._steps: list[dict[str, Any]] = []
         self._sinks: dict[str, object] = {}
@@ -79,23 +79,20 @@ class Declaration:
         document["source"], document["sink"] = self._sources, self._sinks
         if self._steps:
             document["step"] = self._steps
-        places = _CallPlaces(self._lines)
-        findings = Findings(places)
-        for path, value, told in self._faults:
-            findings.add(path, value, told)
+        outside = _WithFunctions(self._lines[()].file, self.functions)
         try:
-            pipeline = read_pipeline(document, places, _WithFunctions(self._lines[()].file, self.functions))
+            pipeline = read_pipeline(document, _CallPlaces(self._lines), outside)
         except InvalidPipeline as invalid:
-            raise InvalidPipeline([*findings.problems, *invalid.problems]) from None
-        if findings.problems:
-            raise InvalidPipeline(findings.problems)
+            raise InvalidPipeline([*self._faults, *invalid.problems]) from None
+        if self._faults:
+            raise InvalidPipeline(self._faults)
         return pipeline
 
     def _named(self, part: str, tables: dict[str, object], name: str, keys: dict[str, Any]) -> None:
         path: Path = (part, name)
         if name in tables:
-            self._lines[(*path, "")] = _caller(3)
-            self._faults.append(((*path, ""), None, f"there is a {part} of this name already"))
+            told = f"there is a {part} of this name already"
+            self._faults.append(Problem(_caller(3), shown_path(path), None, told, ""))
             return
         self._lines[path] = _caller(3)
         tables[name] = _plain(keys)
@@ -109,13 +106,15 @@ class Declaration:
 
         def decorate(function: F) -> F:
             reference = reference_to(function)
-            if "<" in reference:
+            name = function.__name__
+            if "<" in reference:  # A lambda, or defined inside a function.
+                path: Path = ("step", len(self._steps), kind)
                 told = "must be at the top level of a module, or the workers cannot find it"
-                self._lines[("step", len(self._steps))] = place
-                self._faults.append((("step", len(self._steps), kind), function.__qualname__, told))
-                reference = f"{function.__module__}:{function.__name__}"
+                self._faults.append(Problem(place, shown_path(path), function.__qualname__, told, ""))
+                name = name if name.isidentifier() else f"step_{len(self._steps) + 1}"
+                reference = f"{function.__module__}:{name}"
             self.functions[reference] = function
-            self._step({"name": function.__name__, kind: reference, **keys}, place)
+            self._step({"name": name, kind: reference, **keys}, place)
             return function
 
         return decorate
