@@ -54,8 +54,8 @@ def run(sizes: Sizes) -> Section:
     section.findings += [
         f"Python beyond the check and the write, 16 KB of 100-byte records: "
         f"{verdict(beyond[0], BEYOND_AIM_US, ' µs a batch')}; the worst row: {max(beyond):.1f} µs.",
-        f"The check is the {kernel.IMPLEMENTATION} kernel's. One record per batch is all fixed cost, so its `x floor` is "
-        "the largest.",
+        f"The check is the {kernel.IMPLEMENTATION} kernel's. One record per batch is all fixed cost, so its `x floor` "
+        "is the largest.",
     ]
     for name in ("16 KB of 100-byte records", "one 100-byte record"):
         section.profiles[f"append, {name}, uncompressed"] = _profile(LOADS[name](Codec.NONE), sizes)
