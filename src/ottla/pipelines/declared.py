@@ -46,6 +46,7 @@ def _globals_of(path: str) -> dict[str, object]:
 
 def _failed(error: Exception, path: str) -> Problem:
     """At the deepest line of the file itself."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    own = os.path.abspath(path)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else 1
     return Problem(Place(path, line or 1), "", None, f"cannot be run: {type(error).__name__}: {error}", "")

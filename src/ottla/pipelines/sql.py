@@ -30,8 +30,9 @@ _BEGINS: Final = {"SELECT", "WITH", "FROM", "VALUES", "("}
 _FROM_IS_AN_ARGUMENT: Final = {"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "OVERLAY"}
 _AFTER_TABLES: Final = {
     *("WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "WINDOW", "UNION", "EXCEPT", "INTERSECT", "MINUS", "SORT"),
-    *("CLUSTER", "DISTRIBUTE", "SELECT", "VIEW", "VALUES", "PIVOT", "UNPIVOT", "QUALIFY", "OFFSET"),
+    *("CLUSTER", "DISTRIBUTE", "SELECT", "WITH", "VIEW", "VALUES", "PIVOT", "UNPIVOT", "QUALIFY", "OFFSET"),
 }
+_BEFORE_TABLES: Final = {"LATERAL", "SELECT", "WITH", "VALUES"}  # Any other word in a table's place is one: order too.
 _KEEPS_STATE: Final = {
     *("GROUP", "DISTINCT", "JOIN", "HAVING", "OVER", "LIMIT", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "PIVOT"),
 }
@@ -162,9 +163,7 @@ def _tables(tokens: list[Token]) -> Iterator[Named]:
             listing = expecting = before != "DISTINCT" and inside not in _FROM_IS_AN_ARGUMENT
         elif token.word == "JOIN" or (token.word == "," and listing):
             listing = expecting = True
-        elif token.word in _AFTER_TABLES:
-            listing = expecting = False
-        elif expecting and token.kind in ("word", "quoted") and token.word != "LATERAL":
+        elif expecting and token.kind in ("word", "quoted") and token.word not in _BEFORE_TABLES:
             expecting = False
             end = place + 1
             while end + 1 < len(tokens) and tokens[end].text == ".":
@@ -173,6 +172,8 @@ def _tables(tokens: list[Token]) -> Iterator[Named]:
             if end == place + 1 and not called:
                 yield Named(_unquoted(token), token.line)
             place = end - 1
+        elif token.word in _AFTER_TABLES:
+            listing = expecting = False
         place += 1
 
 

@@ -20,6 +20,7 @@ from ottla.pipelines.sql import normal_query, read_query
         ("SELECT * FROM x, LATERAL explode(b) e, y WINDOW w AS (PARTITION BY a)", "x y"),
         ("SELECT * FROM (VALUES (1, 2), (3, 4)) t(a, b), w WINDOW w AS (ORDER BY a)", "w"),
         ("FROM o SELECT a, b", "o"),
+        ("SELECT * FROM order JOIN (WITH t AS (SELECT * FROM p) SELECT * FROM t, q)", "order p q"),
         ("SELECT a FROM o JOIN c USING (a, b) WHERE x ORDER BY a, b", "o c"),
         ("SELECT a FROM s1 UNION ALL SELECT b FROM s2;", "s1 s2"),
         ("SELECT o.a FROM o JOIN O ON o.a = O.a", "o"),
