@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client", "pipelines"},
     "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
 }
+IMPORTS_SPARK = "pipelines/spark.py"  # Everything else works, and answers at once, without it.
 
 MODULE_LINES = 600
 FUNCTION_LINES = 75
@@ -105,6 +106,8 @@ def _import_problems(path: str, package: str, node: ast.AST) -> Iterator[str]:
             yield f"{path}:{node.lineno}: {package} is pure and imports {module}"  # type: ignore[attr-defined]
         if module.startswith("ottla.kernel.") and package not in ("", "kernel"):
             yield f"{path}:{node.lineno}: {module} is inside the kernel; import it from ottla.kernel"  # type: ignore[attr-defined]
+        if top == "pyspark" and path != IMPORTS_SPARK:
+            yield f"{path}:{node.lineno}: only {IMPORTS_SPARK} imports pyspark"  # type: ignore[attr-defined]
         other = rest.split(".")[0]
         if top == "ottla" and other in MAY_IMPORT and other not in MAY_IMPORT.get(package, {other}) | {package}:
             yield f"{path}:{node.lineno}: {package} may not import {other}"  # type: ignore[attr-defined]
@@ -173,6 +176,12 @@ def test_every_file_is_finished_and_belongs_to_no_machine() -> None:
         ("io/x.py", '"""d"""\nimport ottla.config', "io may not import config"),
         ("cli/x.py", '"""d"""\nfrom ottla.sim.disk import SimDisk', "cli may not import sim"),
         ("storage/x.py", '"""d"""\nfrom ottla.cli import main', "storage may not import cli"),
+        ("broker/x.py", '"""d"""\nfrom ottla.pipelines import spec', "broker may not import pipelines"),
+        (
+            "pipelines/x.py",
+            '"""d"""\ndef f():\n    from pyspark.sql import DataFrame',
+            "only pipelines/spark.py imports",
+        ),
         ("io/x.py", "import os", "no docstring"),
         ("io/x.py", '"""d"""\n' + "x = 1\n" * MODULE_LINES, "wants to be two modules"),
         ("io/x.py", '"""d"""\ndef f():\n' + "    x = 1\n" * FUNCTION_LINES, "f has"),

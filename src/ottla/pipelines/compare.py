@@ -62,9 +62,9 @@ def keeps_state(step: Step) -> bool:
 def _sources(old: Pipeline, new: Pipeline) -> Iterator[str]:
     before = {source.name: source for source in old.sources}
     after = {source.name: source for source in new.sources}
-    for name in before.keys() - after.keys():
+    for name in sorted(before.keys() - after.keys()):
         yield f"Source {name} is gone, and the checkpoint says how far it was read."
-    for name in after.keys() - before.keys():
+    for name in sorted(after.keys() - before.keys()):
         yield f"Source {name} is new, and the checkpoint says nothing of it."
     inputs = inputs_of(new)
     stateful = upstream(inputs, [step.name for step in new.steps if keeps_state(step)])
@@ -160,6 +160,13 @@ def _sinks(old: Pipeline, new: Pipeline) -> Iterator[str]:
             yield f"Sink {sink.name} is new and gets nothing of what was read so far; a pipeline of its own would."
         else:
             yield from _sink(before[sink.name], sink)
+            if _state_behind(old, before[sink.name]) != _state_behind(new, sink):
+                yield f"Sink {sink.name} gets its rows by way of other steps that keep state than before."
+
+
+def _state_behind(pipeline: Pipeline, sink: Sink) -> set[str]:
+    before = upstream(inputs_of(pipeline), [sink.input])
+    return {step.name for step in pipeline.steps if step.name in before and keeps_state(step)}
 
 
 def _sink(old: Sink, new: Sink) -> Iterator[str]:
@@ -168,8 +175,6 @@ def _sink(old: Sink, new: Sink) -> Iterator[str]:
         return
     if _target(old) != _target(new):
         yield f"Sink {old.name} wrote to {_target(old)} and now to {_target(new)}: results would be divided over both."
-    if old.input != new.input:
-        yield f"Sink {old.name} wrote what {old.input} gave and now what {new.input} gives."
     if isinstance(old, TopicSink) and isinstance(new, TopicSink):
         if old.key != new.key:
             keys = [", ".join(sink.key) or "none" for sink in (old, new)]

@@ -98,15 +98,17 @@ class Beside:
         return found
 
 
-def _defined(tree: ast.Module) -> list[str]:
-    """What a module has a name for at its top level, imports too."""
+def _defined(tree: ast.AST) -> list[str]:
+    """What a module has a name for at its top level, imports too; inside `if` and `try` is top level still."""
     names = []
-    for node in ast.walk(tree):
+    for node in ast.iter_child_nodes(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names += [name] if node.col_offset == 0 else []
+                names.append(name)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 names += [alias.asname or alias.name.partition(".")[0] for alias in aliases]
             case ast.Name(id=name, ctx=ast.Store()):
                 names.append(name)
+            case _:
+                names += _defined(node)
     return names

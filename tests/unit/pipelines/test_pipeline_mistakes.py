@@ -168,7 +168,9 @@ def test_a_schema_in_a_file_is_read_with_the_pipeline(tmp_path: Path) -> None:
 def test_code_is_found_beside_the_pipeline_and_not_run(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").write_text("raise SystemExit('imported')")
-    (tmp_path / "shop" / "steps.py").write_text("raise SystemExit('imported')\ndef clean(batches): ...\n")
+    (tmp_path / "shop" / "steps.py").write_text(
+        "raise SystemExit('imported')\nif True:\n    def clean(batches):\n        clear = 1\n"
+    )
     start, end = SHOP.index('name = "windows"'), SHOP.index("[sink")
     text = SHOP[:start] + 'python = "shop.steps:clean"\nschema = "city STRING"\n' + SHOP[end:]
     assert mistakes(text, str(tmp_path / "shop.toml")) == []

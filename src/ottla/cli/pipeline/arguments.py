@@ -12,7 +12,7 @@ def add_pipeline(groups: "argparse._SubParsersAction[Any]") -> None:
         "plan",
         help="check a pipeline and show its graph",
         description="Check everything about a pipeline that can be known before Spark starts, and show who reads from "
-        "whom. Runs nothing and asks no cluster. Ends with 0 when nothing is wrong, 1 with mistakes, 2 when there is "
+        "whom. Starts nothing and asks no cluster. Ends with 0 when nothing is wrong, 1 with mistakes, 2 when there is "
         "no such file.",
     )
     plan.add_argument("file", metavar="FILE", help="a pipeline in TOML, or a Python file that declares one")
