@@ -3,6 +3,10 @@
 .PHONY: help install run check format test fuzz bench clean
 PYTHON ?= python3
 BIN := .venv/bin
+# The unit tests of what calls the kernel; the others cannot tell one kernel from the other.
+USES_KERNEL := $(addprefix tests/unit/,storage broker client sim cli core_metadata) tests/unit/core/test_core_log*.py
+# Where this is set, every process that runs tests would compile all of them again.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +35,7 @@ format: install ## rewrite the sources in the project's format
 
 test: check ## everything: checks, both kernels, all seeds, crash points, mutants, real Kafka and real clients
 	if command -v cargo > /dev/null; then cargo test --quiet --release --no-default-features --manifest-path native/Cargo.toml; fi
-	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 tests/unit --ignore tests/unit/kernel
+	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 $(USES_KERNEL)
 	$(BIN)/pytest -n 2 tests/sim tests/compat
 
 FUZZ_SECONDS ?= 60
