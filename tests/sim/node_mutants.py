@@ -158,12 +158,18 @@ MUTANTS = [
         "KAFKA-17507: the transaction is complete before its offsets count",
     ),
     Mutant(
-        "abort-marker-cleaned-before-its-data",
+        "marker-cleaned-before-its-data",
         "ottla.core.log.cleaning",
-        "if ended is None or not ended.data_seen:\n                    return True\n"
-        "                self._still_aborted.append(ended.txn)",
-        "if True:\n                    return True\n                self._still_aborted.append(ended.txn)",
-        "KAFKA-14055: without its marker, data that was aborted is seen, or swallows what comes after it",
+        "return not had_data",
+        "return True",
+        "KAFKA-14055: without its marker, a committed transaction is open for ever after a restart",
+    ),
+    Mutant(
+        "cleaned-past-the-stable-offset",
+        "ottla.core.log.cleaning",
+        "end_offset = min(log.last_stable_offset, log.active.base_offset)",
+        "end_offset = log.active.base_offset",
+        "KAFKA-13194: an open transaction takes the place of what is committed, and is aborted",
     ),
     Mutant(
         "zombie-not-fenced",
@@ -247,5 +253,15 @@ FOUND_BY = {
     "log-made-anew": 15,
     "topic-id-not-synced": 14,
     "no-back-pressure": 12,
+    "timed-out-without-new-epoch": 9,
+    "late-batch-not-verified": 85,
+    "late-end-ends-the-next": 1,
+    "complete-before-offsets-can-be-seen": 4,
+    "zombie-not-fenced": 5,
+    "prepared-forgotten-at-load": 7,
+    "answered-before-committed": 81,
+    "stale-generation-commits": 22,
+    "two-owners": 7,
+    "aborted-offsets-count": 49,
 }
 """A seed that found it last time, played first."""

@@ -35,7 +35,8 @@ def test_kept_seed_of_a_node(seed: int) -> None:
 
 
 def test_seeds_of_a_node_are_worth_playing() -> None:
-    """Among these the power goes, processes die, topics come and go, disks fail, clients are refused and cut off."""
+    """Among these the power goes, processes die, topics come and go, disks fail, clients are refused and cut off;
+    coordinators come back, zombies are fenced, members are replaced."""
     lines = [line for seed in range(0, 40, 2) for line in run_seed(seed).lines]
     for happened in (
         "the power is lost",
@@ -49,5 +50,9 @@ def test_seeds_of_a_node_are_worth_playing() -> None:
         "log.rolled",
         "log.cleaned",
         "log.segments_expired",
+        "coordinator.loaded",
+        "an answer was not waited for",
+        "INVALID_PRODUCER_EPOCH",
+        "UNKNOWN_MEMBER_ID",
     ):
         assert any(happened in line for line in lines), happened

@@ -9,7 +9,7 @@ from ottla.sim.checkers import Violation
 from ottla.sim.clock import SimClock
 from ottla.sim.network import SimNetwork, Weather
 from ottla.sim.node.committed import with_verdict
-from ottla.sim.node.coordination_audit import check_exactly_once, check_transactions
+from ottla.sim.node.coordination_audit import check_exactly_once, check_marked, check_transactions
 from ottla.sim.node.group_history import NOTHING, GroupHistory
 from ottla.sim.node.ledger import ID, Key, Ledger, Sent
 from ottla.sim.node.scene import LiveTopic, Scene
@@ -247,6 +247,11 @@ def test_a_committed_transaction_that_is_not_there_is_found() -> None:
     write(scene, transaction, 0)
     transaction.committed(1.0)
     found_in("I6", lambda: check_transactions(scene, {WRITTEN: {}}))
+
+
+def test_a_transaction_whose_marker_is_gone_before_its_data_is_found() -> None:
+    check_marked(KEY, {})
+    found_in("I20", lambda: check_marked(KEY, {7: 3}))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """When all is over: transactions are whole or gone, groups are where they said, everything was done exactly once.
 
-Rule 1: no transaction stays open: every log becomes stable.
+Rule 1: no transaction stays open: every log becomes stable, and then every transaction in it has its marker.
 Rule 2: what is missing at read_committed counts only where nothing else may have removed it.
 Rule 3: a group's output holds one record for each record of its input before its offset, and no other (I12).
 """
@@ -29,9 +29,11 @@ async def audit_coordination(scene: Scene, line: Line) -> None:
 async def _read_stable(line: Line, key: Key) -> dict[int, Record]:
     while True:
         try:
-            _, _, end = await read_all(line, key)
+            unmarked: dict[int, int] = {}
+            _, _, end = await read_all(line, key, unmarked=unmarked)
             found, _, stable = await read_all(line, key, committed=True)
             if stable >= end:
+                check_marked(key, unmarked)
                 return found
         except (ClientError, Damaged) as error:
             line.scene.note(f"audit: {error}")
@@ -46,6 +48,12 @@ async def _offsets(scene: Scene, line: Line, group: str) -> dict[Key, int]:
         except (ClientError, Hindered) as error:
             scene.note(f"audit: {error}")
         await scene.pause(0.5)
+
+
+def check_marked(key: Key, unmarked: dict[int, int]) -> None:
+    """Of a log that is stable: every transaction that has data in it has its marker, too (I20)."""
+    for producer_id, offset in unmarked.items():
+        raise Violation("I20", f"{name_of(key)}: nothing tells how the transaction of {producer_id} at {offset} ended")
 
 
 def check_transactions(scene: Scene, committed: dict[Key, dict[int, Record]]) -> None:

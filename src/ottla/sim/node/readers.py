@@ -218,8 +218,13 @@ class Damaged(Exception):
     """A reader was told that something cannot be read."""
 
 
-async def read_all(line: Line, key: Key, *, committed: bool = False) -> tuple[dict[int, Record], int, int]:
-    """Every record of a partition, where it begins and where it ends. Raises `Damaged`, ClientError."""
+async def read_all(
+    line: Line, key: Key, *, committed: bool = False, unmarked: dict[int, int] | None = None
+) -> tuple[dict[int, Record], int, int]:
+    """Every record of a partition, where it begins and where it ends. Raises `Damaged`, ClientError.
+
+    `unmarked` gets the producers that have written in a transaction after which no marker stands, and where.
+    """
     found: dict[int, Record] = {}
     position, start = 0, 0
     while True:
@@ -244,6 +249,10 @@ async def read_all(line: Line, key: Key, *, committed: bool = False) -> tuple[di
             if is_committed or not (committed or batch.is_control):
                 found.update({record.offset: record for record in batch.records})
             position = batch.last_offset + 1
+            if unmarked is not None and batch.is_transactional and batch.records:
+                unmarked[batch.producer_id] = batch.last_offset
+                if batch.is_control:
+                    del unmarked[batch.producer_id]
         if position >= end or position == before:
             return {offset: record for offset, record in found.items() if offset >= start}, start, end
 

@@ -83,11 +83,12 @@ class Scene:
         """A record that nobody has sent before, entered into the ledger."""
         self._ids += 1
         random, id_ = self.random, b"%s-%d" % (sender.encode(), self._ids)
-        compacts = self.ledger.partition(where).plan.compacts
+        plan = self.ledger.partition(where).plan
+        compacts = plan.compacts
         value: bytes | None = id_ + b"." * (random.choice((0, 0, 30, 300)) if size is None else size)
-        if compacts and random.random() < 0.15:
+        if compacts and not plan.kept and random.random() < 0.15:
             value = None
-        key = b"key-%d" % random.randrange(8) if compacts or random.random() < 0.5 else None
+        key = b"key-%d" % random.randrange(40 if plan.kept else 8) if compacts or random.random() < 0.5 else None
         return self.ledger.entered(Sent(id_, where, sender, self._ids, key, value, self.clock.wall_ms(), once))
 
 

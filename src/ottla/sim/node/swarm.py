@@ -28,7 +28,7 @@ class TopicPlan:
     fleeting: bool = False
     """Deleted and made again under the same name."""
     kept: bool = False
-    """Nothing is ever removed from it."""
+    """Nothing is ever removed from it, but by a cleaner what has a newer record of its key."""
 
     @property
     def is_synced(self) -> bool:
@@ -143,6 +143,8 @@ def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
         for topic in swarm.topics
     ]
     topics += [_kept(random, name, is_lossy=is_lossy) for name in ("input", "output")]
+    if random.random() < 0.5:
+        topics.append(_table(random, is_lossy=is_lossy))
     kinds = [kind for kind in COORDINATED if random.random() < 0.6] or [random.choice(COORDINATED)]
     clients = [kind for kind in kinds for _ in range(random.choice((1, 2, 2, 3)))]
     broker = {
@@ -187,6 +189,18 @@ def _kept(random: Random, name: str, *, is_lossy: bool) -> TopicPlan:
         "message.timestamp.type": "CreateTime",
     }
     return TopicPlan(name, random.choice((1, 2, 3)), settings, kept=True)
+
+
+def _table(random: Random, *, is_lossy: bool) -> TopicPlan:
+    """Cleaned all the time: what is open, aborted or committed in it must be told apart."""
+    kept = _kept(random, "table", is_lossy=is_lossy)
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "delete.retention.ms": "0",
+        "min.cleanable.dirty.ratio": "0.0",
+    }
+    return replace(kept, partitions=1, settings=kept.settings | settings)
 
 
 def _clients(random: Random, *, with_fleeting: bool) -> tuple[str, ...]:
