@@ -3,12 +3,28 @@
 import argparse
 import os
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ottla.cli.errors import UserError
 from ottla.cli.times import duration_ms
 
 BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP"
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[Any]",
+    name: str,
+    help_text: str,
+    description: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """A command of a group such as `ottla topic`, with the options that all of them have."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=description)
+    parser.set_defaults(run=run, command=name)
+    add_cluster(parser)
+    add_json(parser)
+    return parser
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from ottla.cli.arguments import add_cluster, add_json
+from ottla.cli.arguments import add_command
 
 _RESOURCE = (
     "a topic's name; `broker` for what holds for all brokers; `broker:ID` for one of them; `topic:NAME` for a topic "
@@ -34,11 +34,8 @@ def add_config(groups: "argparse._SubParsersAction[Any]") -> None:
 def _command(
     commands: "argparse._SubParsersAction[Any]", name: str, help_text: str, description: str
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=description)
-    parser.set_defaults(run=_run, command=name)
+    parser = add_command(commands, name, help_text, description, _run)
     parser.add_argument("resource", metavar="TOPIC|broker", help=_RESOURCE)
-    add_cluster(parser)
-    add_json(parser)
     return parser
 
 

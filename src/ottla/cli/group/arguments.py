@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, Final
 
-from ottla.cli.arguments import add_cluster, add_json, one_of
+from ottla.cli.arguments import add_command, one_of
 
 STATES: Final = (
     *("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "NotReady", "Dead"),
@@ -16,7 +16,7 @@ def add_group(groups: "argparse._SubParsersAction[Any]") -> None:
     group = groups.add_parser("group", help="list, describe, reset and delete consumer groups")
     commands = group.add_subparsers(metavar="COMMAND", required=True)
 
-    listing = _command(commands, "list", "list groups", "List groups with their type, state and coordinator.")
+    listing = add_command(commands, "list", "list groups", "List groups with their type, state and coordinator.", _run)
     listing.add_argument("patterns", nargs="*", metavar="PATTERN", help="only names like these, as in 'order*'")
     listing.add_argument(
         "--state",
@@ -37,29 +37,32 @@ def add_group(groups: "argparse._SubParsersAction[Any]") -> None:
         help=f"only groups of this type; may be repeated. One of {', '.join(TYPES)}",
     )
 
-    describe = _command(
+    describe = add_command(
         commands,
         "describe",
         "show members, assignment, offsets and lag",
         "Show everything about groups: members, what is assigned to whom, committed offsets, and how far behind they "
         "are in records and in time.",
+        _run,
     )
     describe.add_argument("names", nargs="+", metavar="GROUP")
 
     _add_reset(
-        _command(
+        add_command(
             commands,
             "reset-offsets",
             "let a group go on elsewhere",
             "Set the committed offsets of a group without members. Shows what would change; --execute changes it.",
+            _run,
         )
     )
 
-    delete = _command(
+    delete = add_command(
         commands,
         "delete",
         "delete groups, or what they committed for topics",
         "Delete groups without members with all they committed; with --topic, only what they committed for it.",
+        _run,
     )
     delete.add_argument("names", nargs="+", metavar="GROUP")
     delete.add_argument("-t", "--topic", dest="topics", action="append", default=[], metavar="TOPIC", help=TOPIC_HELP)
@@ -86,16 +89,6 @@ def _add_reset(reset: argparse.ArgumentParser) -> None:
         "--from-file", metavar="FILE", help="what --json printed, or lines of topic,partition,offset; - for stdin"
     )
     reset.add_argument("--execute", action="store_true", help="do it; without this, only show what would change")
-
-
-def _command(
-    commands: "argparse._SubParsersAction[Any]", name: str, help_text: str, description: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=description)
-    parser.set_defaults(run=_run, command=name)
-    add_cluster(parser)
-    add_json(parser)
-    return parser
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -3,15 +3,15 @@
 import argparse
 from typing import Any
 
-from ottla.cli.arguments import add_cluster, add_json, at_least_one
+from ottla.cli.arguments import add_command, at_least_one
 
 
 def add_topic(groups: "argparse._SubParsersAction[Any]") -> None:
     topic = groups.add_parser("topic", help="create, list, describe, alter and delete topics")
     commands = topic.add_subparsers(metavar="COMMAND", required=True)
 
-    create = _command(
-        commands, "create", "make topics", "Make topics; without numbers they get the cluster's defaults."
+    create = add_command(
+        commands, "create", "make topics", "Make topics; without numbers they get the cluster's defaults.", _run
     )
     create.add_argument("names", nargs="+", metavar="TOPIC")
     create.add_argument("-p", "--partitions", type=at_least_one, metavar="N", help="how many partitions")
@@ -20,17 +20,21 @@ def add_topic(groups: "argparse._SubParsersAction[Any]") -> None:
     create.add_argument("--if-missing", action="store_true", help="a topic that exists is no error")
     create.add_argument("--dry-run", action="store_true", help="let the cluster check, and change nothing")
 
-    listing = _command(commands, "list", "list topics", "List topics.")
+    listing = add_command(commands, "list", "list topics", "List topics.", _run)
     listing.add_argument("patterns", nargs="*", metavar="PATTERN", help="only names like these, as in 'order*'")
     listing.add_argument("--internal", action="store_true", help="the cluster's own topics too")
 
-    describe = _command(
-        commands, "describe", "show partitions, offsets, sizes and settings", "Show everything about topics."
+    describe = add_command(
+        commands, "describe", "show partitions, offsets, sizes and settings", "Show everything about topics.", _run
     )
     describe.add_argument("names", nargs="+", metavar="TOPIC")
 
-    alter = _command(
-        commands, "alter", "add partitions, change settings", "Change topics. Partitions can be added, never removed."
+    alter = add_command(
+        commands,
+        "alter",
+        "add partitions, change settings",
+        "Change topics. Partitions can be added, never removed.",
+        _run,
     )
     alter.add_argument("names", nargs="+", metavar="TOPIC")
     alter.add_argument("-p", "--partitions", type=at_least_one, metavar="N", help="how many partitions there shall be")
@@ -40,19 +44,11 @@ def add_topic(groups: "argparse._SubParsersAction[Any]") -> None:
     )
     alter.add_argument("--dry-run", action="store_true", help="let the cluster check, and change nothing")
 
-    delete = _command(commands, "delete", "delete topics and their records", "Delete topics and all their records.")
+    delete = add_command(
+        commands, "delete", "delete topics and their records", "Delete topics and all their records.", _run
+    )
     delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("-y", "--yes", action="store_true", help="do not ask first")
-
-
-def _command(
-    commands: "argparse._SubParsersAction[Any]", name: str, help_text: str, description: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=description)
-    parser.set_defaults(run=_run, command=name)
-    add_cluster(parser)
-    add_json(parser)
-    return parser
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

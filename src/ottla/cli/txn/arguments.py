@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, Final
 
-from ottla.cli.arguments import add_cluster, add_json, duration, one_of
+from ottla.cli.arguments import add_command, duration, one_of
 
 STATES: Final = (
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence"),
@@ -14,13 +14,19 @@ HANGING_AFTER: Final = "15m"  # transaction.max.timeout.ms by default: no transa
 def add_txn(groups: "argparse._SubParsersAction[Any]") -> None:
     txn = groups.add_parser("txn", help="list, describe and abort transactions")
     commands = txn.add_subparsers(metavar="COMMAND", required=True)
+    _add_list(commands)
+    _add_describe(commands)
+    _add_abort(commands)
 
-    listing = _command(
+
+def _add_list(commands: "argparse._SubParsersAction[Any]") -> None:
+    listing = add_command(
         commands,
         "list",
         "list transactions, or those that hang",
         "List transactional ids with their state; with --hanging, transactions that hold up readers of a partition "
         "and that no coordinator will ever end.",
+        _run,
     )
     listing.add_argument("patterns", nargs="*", metavar="PATTERN", help="only ids like these, as in 'payments-*'")
     listing.add_argument(
@@ -52,23 +58,29 @@ def add_txn(groups: "argparse._SubParsersAction[Any]") -> None:
         help="with --hanging: look only there; TOPIC:0,2 for some partitions; may be repeated",
     )
 
-    describe = _command(
+
+def _add_describe(commands: "argparse._SubParsersAction[Any]") -> None:
+    describe = add_command(
         commands,
         "describe",
         "show transactions, or the producers of partitions",
         "Show everything about transactional ids; with --topic, the producers that partitions remember.",
+        _run,
     )
     describe.add_argument("ids", nargs="*", metavar="TRANSACTIONAL_ID")
     describe.add_argument(
         "-t", "--topic", dest="topics", action="append", default=[], metavar="TOPIC", help="TOPIC, or TOPIC:0,2"
     )
 
-    abort = _command(
+
+def _add_abort(commands: "argparse._SubParsersAction[Any]") -> None:
+    abort = add_command(
         commands,
         "abort",
         "abort a transaction",
         "Abort the open transaction of a transactional id, whose producer is fenced; or, with --topic, a transaction "
         "that hangs in one partition.",
+        _run,
     )
     abort.add_argument("id", nargs="?", metavar="TRANSACTIONAL_ID")
     abort.add_argument("-t", "--topic", dest="topic", metavar="TOPIC:PARTITION", help="where a transaction hangs")
@@ -78,16 +90,6 @@ def add_txn(groups: "argparse._SubParsersAction[Any]") -> None:
         "--force", action="store_true", help="abort it in this partition even though its coordinator has it open"
     )
     abort.add_argument("-y", "--yes", action="store_true", help="do not ask first")
-
-
-def _command(
-    commands: "argparse._SubParsersAction[Any]", name: str, help_text: str, description: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=description)
-    parser.set_defaults(run=_run, command=name)
-    add_cluster(parser)
-    add_json(parser)
-    return parser
 
 
 def _run(parsed: argparse.Namespace) -> int:
