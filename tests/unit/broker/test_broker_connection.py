@@ -1,58 +1,18 @@
 """A connection and bytes that are no requests: it ends, once, with one line in the log."""
 
-import asyncio
 from struct import pack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from broker_connection_samples import REQUEST_BYTES_MAX, arrive, new_connection
 
 from ottla.broker.connection import Connection
-from ottla.broker.connections import Connections
-from ottla.broker.rooms import Rooms
 from ottla.observe.trace import Event, recording
 
-REQUEST_BYTES_MAX = 1000
 JOIN_GROUP = 11
-
-
-class Transport(asyncio.Transport):
-    """Takes everything, and remembers whether it was ended."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.9", 1234)})
-        self.sent = bytearray()
-        self.aborted = False
-
-    def writelines(self, list_of_data: Any) -> None:
-        for data in list_of_data:
-            self.sent += data
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
-def new_connection() -> tuple[Connection, Transport]:
-    node: Any = SimpleNamespace(
-        clock=SimpleNamespace(monotonic_ms=lambda: 0),
-        connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
-        request_bytes_max=REQUEST_BYTES_MAX,
-        receive_buffer=memoryview(bytearray(1 << 16)),
-        rooms=Rooms(1 << 16),
-    )
-    connection, transport = Connection(node, "PLAINTEXT"), Transport()
-    connection.connection_made(transport)
-    return connection, transport
-
-
-def arrive(connection: Connection, data: bytes) -> None:
-    """As the event loop delivers bytes."""
-    buffer = connection.get_buffer(-1)
-    buffer[: len(data)] = data
-    connection.buffer_updated(len(data))
+API_VERSIONS = pack(">hhih", 18, 0, 1, -1)
+FRAME = pack(">i", len(API_VERSIONS)) + API_VERSIONS
 
 
 def ended(*pieces: bytes) -> list[Event]:
@@ -96,6 +56,21 @@ def test_half_a_frame_must_become_whole_in_time() -> None:
         connections.close_silent(now_ms=60_001)
     assert transport.aborted
     assert [event.name for event in events] == ["connection.refused"]
+
+
+def test_half_a_frame_is_timed_from_its_own_beginning() -> None:
+    """A client that is never done sending has half a frame here at every moment, each time another one."""
+    connection, transport = new_connection()
+    clock = {"ms": 0}
+    connection.node.clock.monotonic_ms = lambda: clock["ms"]  # type: ignore[method-assign]
+    connection._receive = lambda _: None  # type: ignore[method-assign]
+    arrive(connection, FRAME[:5])
+    for clock["ms"] in range(10_000, 200_000, 10_000):
+        arrive(connection, FRAME[5:] + FRAME[:5])
+        connection.node.connections.close_silent(clock["ms"])
+        assert not transport.aborted
+    connection.node.connections.close_silent(clock["ms"] + 60_001)
+    assert transport.aborted
 
 
 def test_silent_connection_without_half_a_frame_is_closed_later_and_without_a_word() -> None:

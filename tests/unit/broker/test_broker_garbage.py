@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from test_broker_connection import Transport, arrive
+from broker_connection_samples import Transport, arrive
 
 from ottla.broker.connection import Connection
 from ottla.broker.node import Node

@@ -120,24 +120,30 @@ def test_sending_to_a_reader_that_is_gone_is_no_error() -> None:
     on_a_line(work)
 
 
+class Sender:
+    """Somebody with answers to send, who notes that it was their turn; one called broken cannot."""
+
+    def __init__(self, sent: list[str], name: str) -> None:
+        self._sent = sent
+        self._name = name
+
+    def send_ready(self) -> None:
+        if self._name == "broken":
+            raise RuntimeError("no way out")
+        self._sent.append(self._name)
+
+
 def test_outbox_lets_everybody_send_at_the_end_of_the_round() -> None:
     sent: list[str] = []
-
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def send_ready(self) -> None:
-            sent.append(self.name)
 
     async def run() -> None:
         outbox = Outbox()
         for name in "abc":
-            outbox.add(Named(name))
+            outbox.add(Sender(sent, name))
         assert sent == []
         await asyncio.sleep(0)
         assert sent == ["a", "b", "c"]
-        outbox.add(Named("d"))
+        outbox.add(Sender(sent, "d"))
         await asyncio.sleep(0)
         assert sent == ["a", "b", "c", "d"]
 
@@ -148,16 +154,9 @@ def test_outbox_does_not_keep_one_waiting_who_is_alone() -> None:
     """Nobody else has answers, so there is nothing to wait for; with others about, it goes with them."""
     sent: list[str] = []
 
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def send_ready(self) -> None:
-            sent.append(self.name)
-
     async def run() -> None:
         outbox = Outbox()
-        alone, other = Named("alone"), Named("other")
+        alone, other = Sender(sent, "alone"), Sender(sent, "other")
         outbox.add(alone)
         await asyncio.sleep(0)
         outbox.add(alone)
@@ -174,21 +173,12 @@ def test_outbox_does_not_keep_one_waiting_who_is_alone() -> None:
 def test_one_who_fails_to_send_keeps_nobody_else_waiting() -> None:
     sent: list[str] = []
 
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def send_ready(self) -> None:
-            if self.name == "broken":
-                raise RuntimeError("no way out")
-            sent.append(self.name)
-
     async def run() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
         outbox = Outbox()
         for name in ("first", "broken", "second", "third"):
-            outbox.add(Named(name))
+            outbox.add(Sender(sent, name))
         for _ in range(3):
             await asyncio.sleep(0)
         assert sent == ["first", "second", "third"]

@@ -1,0 +1,50 @@
+"""A connection without a network: bytes arrive as the event loop delivers them, and what is sent is remembered."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.broker.connection import Connection
+from ottla.broker.connections import Connections
+from ottla.broker.rooms import Rooms
+
+REQUEST_BYTES_MAX = 1000
+
+
+class Transport(asyncio.Transport):
+    """Takes everything, and remembers whether it was ended."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.9", 1234)})
+        self.sent = bytearray()
+        self.aborted = False
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def new_connection() -> tuple[Connection, Transport]:
+    node: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
+        request_bytes_max=REQUEST_BYTES_MAX,
+        receive_buffer=memoryview(bytearray(1 << 16)),
+        rooms=Rooms(1 << 16),
+    )
+    connection, transport = Connection(node, "PLAINTEXT"), Transport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def arrive(connection: Connection, data: bytes) -> None:
+    """As the event loop delivers bytes."""
+    buffer = connection.get_buffer(-1)
+    buffer[: len(data)] = data
+    connection.buffer_updated(len(data))
