@@ -35,6 +35,6 @@ def test_kept_seed(seed: int) -> None:
 
 def test_seeds_are_worth_playing() -> None:
     """Runs in which nothing happens would find nothing: among these, power is lost, errors strike, the cleaner runs."""
-    lines = [line for seed in range(0, 60, 3) for line in run_seed(seed).lines]
+    lines = [line for seed in range(60) for line in run_seed(seed).lines]
     for happened in ("power lost", "directory.offline", "log.cleaned", "log.rolled", "log.cut", "log.truncated"):
         assert any(happened in line for line in lines), happened
