@@ -220,7 +220,8 @@ mod tests {
             one.back_to(kept, nulls);
             (kept..30).for_each(|index| one.push(string(index)));
             (0..30).for_each(|index| other.push(string(index)));
-            (one.finish(), other.finish());
+            one.finish();
+            other.finish();
             assert_eq!((one.ends, one.bytes, one.validity), (other.ends, other.bytes, other.validity));
             assert_eq!(one.null_count, other.null_count);
         }
