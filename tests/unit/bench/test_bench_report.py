@@ -1,25 +1,6 @@
-"""The benchmark runs. It is measured with by hand, so nothing else would notice that a change broke it."""
+"""How measurements are written down."""
 
-from collections.abc import Callable
-
-import pytest
-from bench.__main__ import PARTS
 from bench.report import Section, Table, page, verdict, with_new
-from bench.sizes import TINY, Sizes
-
-WITH_NODES = ("broker", "partitions", "connections", "length", "groups", "coordinators")
-"""Processes take their time: these run beside the tests of real peers."""
-IN_PROCESS = {name: part for name, part in PARTS.items() if name not in WITH_NODES}
-
-
-@pytest.mark.parametrize("part", IN_PROCESS.values(), ids=IN_PROCESS)
-def test_part_runs_and_fills_its_tables(part: Callable[[Sizes], Section]) -> None:
-    section = part(TINY)
-    assert section.tables
-    for table in section.tables:
-        assert table.rows
-        assert len({len(line) for line in table.text().splitlines()[2:]}) == 1, "the columns are not aligned"
-    assert section.title in page([section], [])
 
 
 def test_table_is_markdown() -> None:
