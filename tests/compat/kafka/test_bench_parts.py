@@ -1,4 +1,4 @@
-"""The parts of the benchmark run. They are measured with by hand, so nothing else would notice that a change broke one."""
+"""The parts of the benchmark run. They are measured with by hand: nothing else would notice that a change broke one."""
 
 import sys
 from collections.abc import Callable
