@@ -69,9 +69,11 @@ MUTANTS = [
     Mutant(
         "answers-out-of-order",
         CONNECTION,
-        "while self._open and not self._closed and (first := self._open[0].answer) is not None:",
-        "self._open.remove(waiting), self._open.appendleft(waiting)\n"
-        "        while self._open and not self._closed and (first := self._open[0].answer) is not None:",
+        "waiting.answer = answer_late(task, call)",
+        "waiting.answer = answer_late(task, call)\n"
+        "            if waiting in self._open:\n"
+        "                self._open.remove(waiting)\n"
+        "                self._open.appendleft(waiting)",
         "an answer passes those before it",
     ),
     Mutant(
@@ -151,10 +153,10 @@ MUTANTS = [
     ),
     Mutant(
         "complete-before-offsets-can-be-seen",
-        "ottla.broker.markers",
-        "return _end_in_groups(node, marker, index)",
-        "__import__('asyncio').get_running_loop().call_later("
-        "0.3, lambda: node.spawn(_end_in_groups(node, marker, index)))\n        return None",
+        HOSTED,
+        "self.shard.replay_marker(producer.producer_id, producer.producer_epoch, committed=committed)",
+        "asyncio.get_running_loop().call_later(0.3, lambda: self.shard.replay_marker(\n"
+        "            producer.producer_id, producer.producer_epoch, committed=committed))",
         "KAFKA-17507: the transaction is complete before its offsets count",
     ),
     Mutant(
@@ -247,16 +249,20 @@ MUTANTS = [
 ]
 
 FOUND_BY = {
+    "sequence-unchecked": 8,
+    "storage-error-swallowed": 15,
     "recovered-readable-before-sync": 36,
+    "waiter-left-behind": 14,
     "waiter-never-woken": 22,
     "shared-buffer-kept": 32,
-    "log-made-anew": 15,
-    "topic-id-not-synced": 14,
-    "no-back-pressure": 12,
+    "log-made-anew": 194,
+    "topic-id-not-synced": 18,
+    "no-back-pressure": 46,
     "timed-out-without-new-epoch": 55,
     "late-batch-not-verified": 122,
     "late-end-ends-the-next": 21,
-    "complete-before-offsets-can-be-seen": 4,
+    "answers-out-of-order": 8,
+    "complete-before-offsets-can-be-seen": 102,
     "marker-cleaned-before-its-data": 70,
     "cleaned-past-the-stable-offset": 102,
     "zombie-not-fenced": 5,
