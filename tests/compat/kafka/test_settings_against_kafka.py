@@ -31,10 +31,10 @@ OTHER_DEFAULTS = {
     "node.id": "(none)",  # A node starts without a file.
     "process.roles": "(none)",  # The same.
 }
-# Bounds that Kafka checks elsewhere: after it has put units together, or when it makes a topic.
+# Bounds that Kafka checks elsewhere: after it has put units together, when it makes a topic or looks for a codec.
 BOUND_ELSEWHERE = {
     *("log.roll.ms", "log.roll.jitter.ms", "log.retention.ms", "log.flush.interval.ms"),
-    "default.replication.factor",
+    *("default.replication.factor", "offsets.topic.compression.codec"),
 }
 # Validators that describe a notation; ours is checked by parsing.
 NOTATIONS = {
