@@ -155,7 +155,7 @@ class LookUps:
 
     def _first_unbounded(self) -> int:
         """The index of the first segment whose times have to be gathered."""
-        base_offset = self._ask_summary(lambda summary: summary.active_base_offset) if self._bounded else None
+        base_offset = self._ask_summary(lambda summary: summary.header.active_base_offset) if self._bounded else None
         return self._log.segment_at(base_offset) if base_offset is not None else 0
 
     def _gathered(self, first: int) -> list[int]:
@@ -227,7 +227,7 @@ class LookUps:
             if checksum is None and base_offset in written:
                 checksum = written[base_offset].size, written[base_offset].txn_checksum
             vouched = checksum[1] if checksum is not None and checksum[0] == size else UNKNOWN
-            yield SummaryEntry(base_offset, size, largest, running_max, vouched)
+            yield SummaryEntry(base_offset, running_max, size, largest, vouched)
 
     # Aborted transactions.
 

@@ -265,7 +265,7 @@ def test_reader_that_goes_away_is_no_error(sample: Sample) -> None:
 
 def test_segment_summary(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     path = sample.path / SEGMENT_SUMMARY
-    path.write_bytes(encode_summary(8, 1, [SummaryEntry(0, 1_000, START, START, -1), SummaryEntry(6, 9, -1, START, 7)]))
+    path.write_bytes(encode_summary(8, 1, [SummaryEntry(0, START, 1_000, START, -1), SummaryEntry(6, START, 9, -1, 7)]))
     header, first, second = dumped(capsys, path)
     assert (header["end_offset"], header["leader_epoch"]) == (8, 1)
     assert (first["base_offset"], first["size"], first["txn_checksum"]) == (0, 1_000, None)

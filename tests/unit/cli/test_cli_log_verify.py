@@ -305,9 +305,9 @@ def test_a_segment_summary_is_known_and_its_checksums_are_checked(
     sample: Sample, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = sample.path / SEGMENT_SUMMARY
-    path.write_bytes(encode_summary(8, 0, [SummaryEntry(0, 1_000, START, START, -1)]))
+    path.write_bytes(encode_summary(8, 0, [SummaryEntry(0, START, 1_000, START, -1)]))
     assert findings(capsys, sample.path) == (0, [])
-    overwrite(path, 30, b"\x55")
+    overwrite(path, path.stat().st_size - 5, b"\x55")
     code, [problem] = findings(capsys, sample.path)
     assert code == 1
-    assert (problem["file"], problem["what"]) == (SEGMENT_SUMMARY, "a block has the wrong CRC32C")
+    assert (problem["file"], problem["what"]) == (SEGMENT_SUMMARY, "the CRC32C of a block is wrong")

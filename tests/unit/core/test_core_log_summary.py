@@ -15,12 +15,12 @@ from ottla.core.log.summary import (
 
 
 def entries(count: int) -> list[SummaryEntry]:
-    return [SummaryEntry(10 * n, 1_000 + n, 5 * n, 5 * n, n - 1) for n in range(count)]
+    return [SummaryEntry(10 * n, 5 * n, 1_000 + n, 5 * n, n - 1) for n in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 250])
 def test_what_was_written_is_read(count: int) -> None:
-    assert decode_summary(encode_summary(77, 3, entries(count))) == ((77, 3, count), entries(count))
+    assert decode_summary(encode_summary(77, 3, entries(count))) == ((77, 3, 10 * count - 10, count), entries(count))
 
 
 @given(st.integers(0, len(encode_summary(77, 3, entries(120))) * 8 - 1))

@@ -1,8 +1,10 @@
 """`ottla-segment-summary`: what a clean close writes down of a log's segments, so that the next process need not ask
 each of them.
 
-A header (version, CRC32C of what follows it, log end offset, its leader epoch, number of entries), then the entries in
-blocks, each block followed by its CRC32C. The last entry is of the segment that was active.
+A header (version, CRC32C of what follows it, log end offset, its leader epoch, base offset of the active segment,
+number of entries), the index, then the entries in blocks. The index has a row per block: the base offset that it begins
+with and the largest timestamp up to its end. Index and blocks are each followed by their CRC32C. So a look-up reads the
+header, the index and one block, whatever the number of segments. The last entry is of the segment that was active.
 
 Rule 1: an entry bounds the timestamps of the offsets up to its segment's end. Retention and compaction only take
         records away, so it stays true, whoever runs them; a truncation makes it void, and the file is removed before.
@@ -12,20 +14,21 @@ Rule 3: the checksum of a transaction index vouches for it as long as its segmen
         for an index that this process wrote or held against the log.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from crc32c import crc32c
 
 from ottla.core.log.indexes import AbortedTxn
 
-_VERSION = 1
+_VERSION = 2
 _PREFIX = Struct(">hI")
-_HEADER = Struct(">qii")
+_HEADER = Struct(">qiqi")
 _ENTRY = Struct(">qqqqq")
+_INDEX_ROW = Struct(">qq")
 _LONG = Struct(">q")
-_RUNNING_MAX_AT = 3 * _LONG.size
 _CRC = Struct(">I")
 _BLOCK_ENTRIES = 100
 HEADER_SIZE = _PREFIX.size + _HEADER.size
@@ -39,10 +42,10 @@ class BadSummary(ValueError):
 
 class SummaryEntry(NamedTuple):
     base_offset: int
-    size: int
-    max_timestamp: int
     running_max: int
     """The largest timestamp of this segment and all before it."""
+    size: int
+    max_timestamp: int
     txn_checksum: int
     """Of the transaction index; `UNKNOWN` where nobody has confirmed that."""
 
@@ -51,6 +54,8 @@ class SummaryHeader(NamedTuple):
     end_offset: int
     leader_epoch: int
     """Of the last offset before the end."""
+    active_base_offset: int
+    """Of the segment that was active; those before it were closed."""
     entries: int
 
     @property
@@ -58,8 +63,15 @@ class SummaryHeader(NamedTuple):
         return -(-self.entries // _BLOCK_ENTRIES)
 
     @property
+    def index_size(self) -> int:
+        return self.blocks * _INDEX_ROW.size + _CRC.size
+
+    @property
     def file_size(self) -> int:
-        return HEADER_SIZE + self.entries * _ENTRY.size + self.blocks * _CRC.size
+        return HEADER_SIZE + self.index_size + self.entries * _ENTRY.size + self.blocks * _CRC.size
+
+    def block_position(self, number: int) -> int:
+        return HEADER_SIZE + self.index_size + number * BLOCK_SIZE
 
 
 def txn_checksum(aborted: Sequence[AbortedTxn]) -> int:
@@ -67,12 +79,15 @@ def txn_checksum(aborted: Sequence[AbortedTxn]) -> int:
 
 
 def encode_summary(end_offset: int, leader_epoch: int, entries: Sequence[SummaryEntry]) -> bytes:
-    header = _HEADER.pack(end_offset, leader_epoch, len(entries))
-    parts = [_PREFIX.pack(_VERSION, crc32c(header)), header]
-    for first in range(0, len(entries), _BLOCK_ENTRIES):
-        block = b"".join(_ENTRY.pack(*entry) for entry in entries[first : first + _BLOCK_ENTRIES])
-        parts += block, _CRC.pack(crc32c(block))
-    return b"".join(parts)
+    header = _HEADER.pack(end_offset, leader_epoch, entries[-1].base_offset, len(entries))
+    blocks = [entries[first : first + _BLOCK_ENTRIES] for first in range(0, len(entries), _BLOCK_ENTRIES)]
+    index = b"".join(_INDEX_ROW.pack(block[0].base_offset, block[-1].running_max) for block in blocks)
+    rows = (b"".join(_ENTRY.pack(*entry) for entry in block) for block in blocks)
+    return b"".join([_PREFIX.pack(_VERSION, crc32c(header)), header, *map(_with_crc, [index, *rows])])
+
+
+def _with_crc(data: bytes) -> bytes:
+    return data + _CRC.pack(crc32c(data))
 
 
 def decode_header(data: bytes, file_size: int) -> SummaryHeader:
@@ -92,31 +107,58 @@ def decode_header(data: bytes, file_size: int) -> SummaryHeader:
 def decode_summary(data: bytes) -> tuple[SummaryHeader, list[SummaryEntry]]:
     """All of a file at once."""
     header = decode_header(data, len(data))
-    starts = (HEADER_SIZE + number * BLOCK_SIZE for number in range(header.blocks))
+    SummaryIndex(data[HEADER_SIZE : header.block_position(0)])
+    starts = map(header.block_position, range(header.blocks))
     return header, [entry for start in starts for entry in SummaryBlock(data[start : start + BLOCK_SIZE])]
 
 
-class SummaryBlock:
-    """Some entries next to each other; halving it decodes only what it compares."""
+class _Rows:
+    """Rows next to each other, each beginning with a base offset and a running maximum; halving them decodes only what
+    it compares."""
+
+    _ROW: ClassVar[Struct]
+    _NAME: ClassVar[str]
 
     def __init__(self, data: bytes) -> None:
-        self._entries = memoryview(data)[: -_CRC.size]
-        if crc32c(self._entries) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
-            raise BadSummary("a block has the wrong CRC32C")
+        self._data = memoryview(data)[: -_CRC.size]
+        if crc32c(self._data) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
+            raise BadSummary(f"the CRC32C of {self._NAME} is wrong")
 
     def __len__(self) -> int:
-        return len(self._entries) // _ENTRY.size
-
-    def __getitem__(self, number: int) -> SummaryEntry:
-        return SummaryEntry(*_ENTRY.unpack_from(self._entries, number * _ENTRY.size))
-
-    def __iter__(self) -> Iterator[SummaryEntry]:
-        return map(SummaryEntry._make, _ENTRY.iter_unpack(self._entries))
+        return len(self._data) // self._ROW.size
 
     def base_offset(self, number: int) -> int:
-        base_offset: int = _LONG.unpack_from(self._entries, number * _ENTRY.size)[0]
+        base_offset: int = _LONG.unpack_from(self._data, number * self._ROW.size)[0]
         return base_offset
 
     def running_max(self, number: int) -> int:
-        running_max: int = _LONG.unpack_from(self._entries, number * _ENTRY.size + _RUNNING_MAX_AT)[0]
+        running_max: int = _LONG.unpack_from(self._data, number * self._ROW.size + _LONG.size)[0]
         return running_max
+
+    def containing(self, base_offset: int) -> int:
+        """The last row that begins at or before an offset; -1 when none does."""
+        return bisect_right(range(len(self)), base_offset, key=self.base_offset) - 1
+
+    def first_reaching(self, timestamp: int) -> int:
+        """The first row up to whose end a record may be as new."""
+        return bisect_left(range(len(self)), timestamp, key=self.running_max)
+
+
+class SummaryIndex(_Rows):
+    """A row per block."""
+
+    _ROW = _INDEX_ROW
+    _NAME = "its index"
+
+
+class SummaryBlock(_Rows):
+    """A row per segment."""
+
+    _ROW = _ENTRY
+    _NAME = "a block"
+
+    def __getitem__(self, number: int) -> SummaryEntry:
+        return SummaryEntry(*_ENTRY.unpack_from(self._data, number * _ENTRY.size))
+
+    def __iter__(self) -> Iterator[SummaryEntry]:
+        return map(SummaryEntry._make, _ENTRY.iter_unpack(self._data))
