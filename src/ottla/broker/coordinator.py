@@ -180,7 +180,7 @@ class Coordinator(Generic[S]):
                 now_ms = self._now_ms()
                 hosted.apply(handle(hosted.shard, now_ms), now_ms)
 
-    async def end_transaction(
+    def end_transaction(
         self,
         index: int,
         producer: ProducerStamp,
@@ -188,8 +188,10 @@ class Coordinator(Generic[S]):
         committed: bool,
         coordinator_epoch: int,
         transaction_version: int = 0,
-    ) -> None:
-        """Write the marker of a transaction; returns when it is committed and what it decides can be seen."""
+        refused: Callable[[Refused], Refused],
+    ) -> "asyncio.Future[Refused | None] | None":
+        """Write the marker of a transaction. None if it is committed, and what it decides can be seen; or what is done
+        when that is so, or never will be: then it tells why, as `refused` words it."""
         hosted, now_ms = self._hosted(index), self._now_ms()
         marker = build_end_txn_marker(
             ControlType.COMMIT if committed else ControlType.ABORT,
@@ -199,9 +201,9 @@ class Coordinator(Generic[S]):
             timestamp=now_ms,
         )
         hosted.write_marker(marker, producer, committed=committed, transaction_version=transaction_version)
-        done = hosted.answer(Decision(None), _NO_TOKEN, None, now_ms)
-        if done is not None:
-            await done
+        ended: Decision[Refused | None] = Decision(None)
+        done = hosted.answer(ended, _NO_TOKEN, refused, now_ms)
+        return done if isinstance(done, asyncio.Future) else None
 
     def _hosted(self, index: int) -> HostedShard[S]:
         hosted = self._shards.get(index)

@@ -1,6 +1,6 @@
 """The markers that end a transaction in the partitions it wrote to."""
 
-from collections.abc import Awaitable
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.core.coordination import ProducerStamp
@@ -21,8 +21,10 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> Awaitable[None] | None:
-    """Append it at once; what is returned is done when it counts. Refused if it may not, or cannot, be written.
+def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> "asyncio.Future[Refused | None] | None":
+    """Append it at once; what is returned is done when it counts, or never will: then it tells why.
+
+    Refused if it may not, or cannot, be written.
 
     The offsets that a transaction commits for a group can be seen when the marker is acknowledged (KAFKA-17507): the
     group's coordinator writes it itself.
@@ -44,29 +46,27 @@ def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> Awaitab
         origin=Origin.COORDINATOR,
         transaction_version=marker.transaction_version,
     )
-    return _synced(partition.synced(appended.last_offset + 1)) if partition.must_sync else None
+    return partition.synced(appended.last_offset + 1) if partition.must_sync else None
 
 
-async def _synced(done: Awaitable[Refused | None]) -> None:
-    refusal = await done
-    if refusal is not None:
-        raise refusal
-
-
-async def _end_in_groups(node: "Node", marker: Marker, index: int) -> None:
+def _end_in_groups(node: "Node", marker: Marker, index: int) -> "asyncio.Future[Refused | None] | None":
     try:
-        await node.groups.end_transaction(
+        return node.groups.end_transaction(
             index,
             ProducerStamp(*marker.producer),
             committed=marker.committed,
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
+            refused=_as_leader,
         )
     except Refused as refusal:
-        if refusal.error in _NOT_READY:
-            # What a coordinator of transactions knows how to go on from.
-            raise Refused(Error.NOT_LEADER_OR_FOLLOWER, refusal.text) from None
-        raise
+        raise _as_leader(refusal) from None
+
+
+def _as_leader(refusal: Refused) -> Refused:
+    """In words from which a coordinator of transactions knows how to go on."""
+    is_not_ready = refusal.error in _NOT_READY
+    return Refused(Error.NOT_LEADER_OR_FOLLOWER, refusal.text) if is_not_ready else refusal
 
 
 _NOT_READY = (Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS, Error.NOT_COORDINATOR)

@@ -7,7 +7,7 @@ Rule 3: each transactional id has one task at most that ends its transactions.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordinator import Coordinator
@@ -181,7 +181,7 @@ class Transactions:
         """Those that are lacking, and complete the transaction. Raises what hindered one, when the others are there."""
         marker = Marker(markers.producer, markers.committed, markers.coordinator_epoch, markers.transaction_version)
         hindrance: Refused | None = None
-        appended: list[tuple[TopicPartition, Awaitable[None] | None]] = []
+        appended: list[tuple[TopicPartition, asyncio.Future[Refused | None] | None]] = []
         written: list[TopicPartition] = []
         for partition in markers.partitions:
             try:
@@ -191,12 +191,10 @@ class Transactions:
             except Refused as refusal:
                 hindrance = refusal
         for partition, done in appended:
-            try:
-                if done is not None:
-                    await done
+            if done is None or (lost := await done) is None:
                 written.append(partition)
-            except Refused as refusal:
-                hindrance = refusal
+            else:
+                hindrance = lost
         await self.decide(
             transactional_id,
             lambda shard, now_ms: shard.markers_written(transactional_id, marker.producer, written, now_ms),

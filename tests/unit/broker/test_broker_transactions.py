@@ -16,6 +16,7 @@ from broker_transaction_samples import (
     simulated,
 )
 
+from ottla.broker.markers import Marker, write_marker
 from ottla.core.transactions.transaction import ProducerIdentity
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
@@ -226,6 +227,21 @@ def test_offsets_can_be_seen_when_the_marker_is_acknowledged() -> None:
         )
         told = await broker.send(WriteTxnMarkersRequest(markers=[marker]))
         assert told.markers[0].topics[0].partitions[0].error_code == Error.NONE
+        assert await broker.offset() == 7
+
+    simulated(scenario)
+
+
+def test_a_marker_for_a_group_is_written_though_nobody_waits_for_it() -> None:
+    """Whoever is stopped between two markers has written both, and leaves nothing half-run behind."""
+
+    async def scenario(broker: Broker) -> None:
+        client = Client(broker, VERSION_1)
+        await client.take_over()
+        assert await client.send_offset(7) is Error.NONE
+        index = broker.node.groups.partition_of(GROUP)
+        marker = Marker(client.me, committed=True, coordinator_epoch=0, transaction_version=0)
+        write_marker(broker.node, marker, ("__consumer_offsets", index))
         assert await broker.offset() == 7
 
     simulated(scenario)

@@ -1,6 +1,7 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions."""
 
-from collections.abc import Awaitable, Iterable
+import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.dispatch import Call
@@ -173,7 +174,7 @@ async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPart
         wanted.transaction_version,
     )
     errors: dict[TopicPartition, Error] = {}
-    written: dict[TopicPartition, Awaitable[None] | None] = {}
+    written: dict[TopicPartition, asyncio.Future[Refused | None] | None] = {}
     for topic in wanted.topics:
         for index in topic.partition_indexes:
             try:
@@ -181,12 +182,8 @@ async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPart
             except Refused as refusal:
                 errors[topic.name, index] = refusal.error
     for partition, done in written.items():
-        try:
-            if done is not None:
-                await done
-            errors[partition] = Error.NONE
-        except Refused as refusal:
-            errors[partition] = refusal.error
+        lost = None if done is None else await done
+        errors[partition] = Error.NONE if lost is None else lost.error
     return errors
 
 
