@@ -15,7 +15,7 @@ install: .venv/installed ## make .venv with everything the project needs
 
 .venv/installed: pyproject.toml constraints.txt $(shell find native/Cargo.toml native/src -type f)
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	touch $@
 
 run: install ## start a node on 127.0.0.1:9092 with its data in ./data

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +36,9 @@ MAY_IMPORT = {
     "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client", "pipelines"},
     "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
 }
-IMPORTS_SPARK = "pipelines/spark.py"  # Everything else works, and answers at once, without it.
+IMPORTS_SPARK = "pipelines/spark/"  # Everything else works, and answers at once, without it.
+IMPORTS_ARROW = ("pipelines/", "kernel/reference/")  # Never at the start of a node or of a command.
+HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}
 
 MODULE_LINES = 600
 FUNCTION_LINES = 75
@@ -106,8 +110,10 @@ def _import_problems(path: str, package: str, node: ast.AST) -> Iterator[str]:
             yield f"{path}:{node.lineno}: {package} is pure and imports {module}"  # type: ignore[attr-defined]
         if module.startswith("ottla.kernel.") and package not in ("", "kernel"):
             yield f"{path}:{node.lineno}: {module} is inside the kernel; import it from ottla.kernel"  # type: ignore[attr-defined]
-        if top == "pyspark" and path != IMPORTS_SPARK:
-            yield f"{path}:{node.lineno}: only {IMPORTS_SPARK} imports pyspark"  # type: ignore[attr-defined]
+        if top in HEAVY - {"pyarrow"} and not path.startswith(IMPORTS_SPARK):
+            yield f"{path}:{node.lineno}: only {IMPORTS_SPARK} imports {top}"  # type: ignore[attr-defined]
+        if top == "pyarrow" and not path.startswith(IMPORTS_ARROW):
+            yield f"{path}:{node.lineno}: only pipelines import pyarrow"  # type: ignore[attr-defined]
         other = rest.split(".")[0]
         if top == "ottla" and other in MAY_IMPORT and other not in MAY_IMPORT.get(package, {other}) | {package}:
             yield f"{path}:{node.lineno}: {package} may not import {other}"  # type: ignore[attr-defined]
@@ -160,6 +166,15 @@ def test_every_package_has_its_import_rule() -> None:
     assert packages <= set(MAY_IMPORT)
 
 
+def test_node_and_commands_start_without_spark_and_arrow() -> None:
+    """They take a second and a hundred megabytes, which `ottla serve` has no use for."""
+    starting = "import ottla, ottla.broker.node, ottla.cli.serve, ottla.cli.pipeline, ottla.cli, sys"
+    seen = subprocess.run(
+        [sys.executable, "-c", f"{starting}; print(*sorted(sys.modules))"], capture_output=True, text=True, check=True
+    )
+    assert HEAVY.intersection(seen.stdout.split()) == set()
+
+
 def test_every_file_is_finished_and_belongs_to_no_machine() -> None:
     assert [problem for path, text in _texts() for problem in text_problems(path, text)] == []
 
@@ -180,8 +195,10 @@ def test_every_file_is_finished_and_belongs_to_no_machine() -> None:
         (
             "pipelines/x.py",
             '"""d"""\ndef f():\n    from pyspark.sql import DataFrame',
-            "only pipelines/spark.py imports",
+            "only pipelines/spark/ imports pyspark",
         ),
+        ("pipelines/x.py", '"""d"""\nimport pandas as pd', "only pipelines/spark/ imports pandas"),
+        ("client/x.py", '"""d"""\nimport pyarrow', "only pipelines import pyarrow"),
         ("io/x.py", "import os", "no docstring"),
         ("io/x.py", '"""d"""\n' + "x = 1\n" * MODULE_LINES, "wants to be two modules"),
         ("io/x.py", '"""d"""\ndef f():\n' + "    x = 1\n" * FUNCTION_LINES, "f has"),
@@ -199,6 +216,7 @@ def test_untidy_module_is_found(path: str, source: str, expected: str) -> None:
         ("sim/x.py", '"""d"""\nimport os\nfrom ottla.storage import partition'),
         ("core/__init__.py", ""),
         ("cli/x.py", '"""d"""\nfrom ottla import __version__'),
+        ("pipelines/spark/x.py", '"""d"""\nimport pandas\nfrom pyspark.sql import DataFrame'),
     ],
 )
 def test_tidy_module_passes(path: str, source: str) -> None:

@@ -44,7 +44,7 @@ class Columns:
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         """Capsules of an ArrowSchema and an ArrowArray. Python cannot write these; pyarrow, where it is there, can."""
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
 
         capsules: tuple[object, object] = pyarrow.RecordBatch.from_pydict(
             self._columns, schema=_arrow_schema(pyarrow)
