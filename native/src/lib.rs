@@ -8,6 +8,7 @@
 
 pub mod arrow;
 pub mod arrow_ffi;
+pub mod arrow_rows;
 pub mod batch;
 pub mod codec;
 pub mod compact;
@@ -23,6 +24,7 @@ pub mod murmur;
 pub mod offset_map;
 pub mod produce;
 pub mod scan;
+pub mod topic_batches;
 pub mod varint;
 pub mod verdict;
 

@@ -15,6 +15,7 @@ mod encode;
 mod errors;
 mod produce;
 mod scan;
+mod topic_batches;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -43,6 +44,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encode::register(module)?;
     produce::register(module)?;
     scan::register(module)?;
+    topic_batches::register(module)?;
     Ok(())
 }
 

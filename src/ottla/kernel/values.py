@@ -93,3 +93,11 @@ class PartEnd(NamedTuple):
     damage: Damage | None
     needed: int  # Size of the first batch, when that is larger than all that was fetched.
     finished: bool
+
+
+class BuiltBatch(NamedTuple):
+    """A batch of `records` records that is ready to be sent to a partition."""
+
+    partition: int
+    records: int
+    data: bytes

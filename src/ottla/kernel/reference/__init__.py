@@ -15,12 +15,14 @@ from ottla.kernel.reference.offset_map import OffsetMap
 from ottla.kernel.reference.produce import check_produced, stamp
 from ottla.kernel.reference.records import find_time, read_records
 from ottla.kernel.reference.scan import scan
+from ottla.kernel.reference.topic_batches import TopicBatches
 
 __all__ = [
     "BatchBuilder",
     "Columns",
     "OffsetMap",
     "RecordReader",
+    "TopicBatches",
     "batch_crc",
     "build_batch",
     "build_end_txn_marker",

@@ -137,6 +137,13 @@ class BatchBuilder:
         self, offset_delta: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> int:
         """Add a record at a later offset than the last one's; the bytes it took."""
+        return self._append(offset_delta, timestamp, key, value, encode_headers(headers))
+
+    def append_encoded(self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes) -> int:
+        """Add a record at the next offset whose headers, with their count, are encoded already."""
+        return self._append(self.last_offset_delta + 1, timestamp, key, value, headers)
+
+    def _append(self, offset_delta: int, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes) -> int:
         if not self.last_offset_delta < offset_delta <= _DELTA_MAX:
             raise ValueError(f"offset delta {offset_delta} does not follow {self.last_offset_delta}")
         if timestamp < NO_TIMESTAMP:
@@ -146,7 +153,7 @@ class BatchBuilder:
                 encode(offset_delta),
                 *((_NULL,) if key is None else (encode(len(key)), key)),
                 *((_NULL,) if value is None else (encode(len(value)), value)),
-                _encode_headers(headers) if headers else _NO_HEADERS,
+                headers,
             )
         )
         return self.append_raw(offset_delta, timestamp, rest)
@@ -235,7 +242,10 @@ def assemble(
     return b"".join((head, checked, records))
 
 
-def _encode_headers(headers: Headers) -> bytes:
+def encode_headers(headers: Headers) -> bytes:
+    """Headers with their count."""
+    if not headers:
+        return _NO_HEADERS
     parts = [encode(len(headers))]
     for name, value in headers:
         encoded = name.encode()
