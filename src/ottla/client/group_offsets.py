@@ -37,6 +37,7 @@ NO_MEMBER: Final = ""
 NO_GENERATION: Final = -1
 NO_OFFSET: Final = -1
 _WITH_NAMES: Final = 9  # Last version of OffsetCommit and of OffsetFetch that names topics.
+_KNOWS_STABLE: Final = 7  # First version of OffsetFetch that can wait for open transactions.
 _MANY_GROUPS: Final = 8  # First version of OffsetFetch whose groups are structures.
 
 Offsets = dict[TopicPartition, "Committed"]
@@ -49,11 +50,13 @@ class Committed(NamedTuple):
     metadata: str
 
 
-async def committed_offsets(client: Client, group_ids: Iterable[str]) -> dict[str, Offsets | ClientError]:
-    """All committed offsets of groups; a group that does not exist has none."""
+async def committed_offsets(
+    client: Client, group_ids: Iterable[str], *, stable: bool = False
+) -> dict[str, Offsets | ClientError]:
+    """All committed offsets of groups; a group that does not exist has none. `stable`: wait for open transactions."""
 
     async def ask(node: int, ids: list[str]) -> dict[str, Offsets | ClientError]:
-        return {group_id: await _fetch(client, node, group_id) for group_id in ids}
+        return {group_id: await _fetch(client, node, group_id, stable=stable) for group_id in ids}
 
     return await ask_coordinators(client, GROUP, group_ids, ask)
 
@@ -62,10 +65,9 @@ async def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPa
     """Set offsets of a group that has no members; a group that does not exist comes into being."""
 
     async def ask(node: int, _: list[str]) -> dict[str, Outcomes | ClientError]:
-        topics: dict[str, OffsetCommitRequestTopic] = {}
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in sorted(offsets.items()):
-            topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[]))
-            topic.partitions.append(
+            by_topic.setdefault(partition.topic, []).append(
                 OffsetCommitRequestPartition(
                     partition_index=partition.partition, committed_offset=offset, committed_metadata=""
                 )
@@ -74,7 +76,7 @@ async def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPa
             group_id=group_id,
             generation_id_or_member_epoch=NO_GENERATION,
             member_id=NO_MEMBER,
-            topics=list(topics.values()),
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=told) for topic, told in by_topic.items()],
         )
         connection, answer = await client.call_node(node, request, at_most=_WITH_NAMES)
         assert isinstance(answer, OffsetCommitResponse)
@@ -113,12 +115,14 @@ async def delete_offsets(client: Client, group_id: str, partitions: Iterable[Top
     return await _changed(client, group_id, wanted, ask)
 
 
-async def _fetch(client: Client, node: int, group_id: str) -> Offsets | ClientError:
+async def _fetch(client: Client, node: int, group_id: str, *, stable: bool) -> Offsets | ClientError:
     connection = await client.brokers.node(node)
-    if connection.version_for(OffsetFetchRequest, _WITH_NAMES) >= _MANY_GROUPS:
+    version = connection.version_for(OffsetFetchRequest, _WITH_NAMES)
+    if version >= _MANY_GROUPS:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
     else:
         request = OffsetFetchRequest(group_id=group_id, topics=None)
+    request.require_stable = stable and version >= _KNOWS_STABLE
     answer = await connection.call(request, timeout_ms=client.request_timeout_ms, at_most=_WITH_NAMES)
     assert isinstance(answer, OffsetFetchResponse)
     code = answer.groups[0].error_code if answer.groups else answer.error_code

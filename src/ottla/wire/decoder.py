@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any
 
 from ottla.wire import runtime
+from ottla.wire.rows import RowReader
 from ottla.wire.schema import Message
 from ottla.wire.shapes import BadDeclaration, Field, Structure
 from ottla.wire.source import Compiled, Source
@@ -231,6 +232,17 @@ class _DecoderWriter:
             self._add(f"{target} = {self._source.constant('read_array', reader)}(b, p, n)", label)
             self._add(f"p += n * {f.primitive.size}", label)
             return
+        if f.in_rows and f.structure is not None and RowReader.can_read(f.structure):
+            reader = RowReader(f.structure, self._version, flexible=self._flexible)
+            self._add(f"rows = {target} = {self._source.constant('read_rows', reader)}(b, p, n)", label)
+            with self._source.block("if rows is not None", label):
+                self._add(f"p += n * {smallest}", label)
+            with self._source.block("else", label):
+                self._one_by_one(f, target, compact, label)
+        else:
+            self._one_by_one(f, target, compact, label)
+
+    def _one_by_one(self, f: Field, target: str, compact: bool, label: str) -> None:
         items = self._source.variable("items")
         self._add(f"{items} = {target} = []", label)
         with self._source.block("for _ in range(n)", label):

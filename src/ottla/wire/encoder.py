@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from struct import Struct
 
 from ottla.wire import runtime
+from ottla.wire.rows import RowReader, Rows
 from ottla.wire.schema import Message
 from ottla.wire.shapes import Field, Structure
 from ottla.wire.source import Compiled, Source
@@ -225,6 +226,28 @@ class _EncoderWriter:
             write = runtime.write_uuids if uuids else runtime.number_writer(f.primitive.code)
             self._append(f"{self._source.constant('write_array', write)}({items})", label)
             return
+        if f.in_rows and f.structure is not None and RowReader.can_read(f.structure):
+            self._rows(f, items, compact, label)
+        else:
+            self._elements(f, items, compact, label)
+
+    def _rows(self, f: Field, items: str, compact: bool, label: str) -> None:
+        """Rows do not change, so that their bytes are kept with them: an answer may be given many times."""
+        body, rows = self._source.variable("body"), self._source.constant("Rows", Rows)
+        packed = f"{items}.packed[{self._source.name!r}]"
+        self._flush()
+        self._add(f"is_rows = type({items}) is {rows}", label)
+        with self._source.block(f"if is_rows and {self._source.name!r} in {items}.packed", label):
+            self._add(f"{body} = {packed}", label)
+        with self._source.block("else", label):
+            with self._buffers(body):
+                self._elements(f, items, compact, label)
+            self._add(f"{body} = b''.join({body})", label)
+            with self._source.block("if is_rows", label):
+                self._add(f"{packed} = {body}", label)
+        self._append(body, label)
+
+    def _elements(self, f: Field, items: str, compact: bool, label: str) -> None:
         element = self._source.variable("e")
         with self._source.block(f"for {element} in {items}", label):
             if f.structure is not None:

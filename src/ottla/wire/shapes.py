@@ -1,6 +1,7 @@
 """What a declaration says, read once and checked: the fields of a structure and their types."""
 
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
@@ -46,6 +47,8 @@ class Field:
     since: int
     until: int | None
     options: FieldOptions
+    in_rows: bool = False
+    """Declared as a `Sequence`: see `rows`."""
 
     @property
     def tag(self) -> int | None:
@@ -114,11 +117,12 @@ def _read_field(cls: type, name: str, annotation: Any) -> Field:
     if not isinstance(options, FieldOptions):
         raise BadDeclaration(f"{where}: write field(default={options!r}), not a bare value")
     inner, optional = _strip_none(annotation, where)
-    array = get_origin(inner) is list
+    in_rows = get_origin(inner) is Sequence
+    array = in_rows or get_origin(inner) is list
     if array:
         (inner,) = get_args(inner)
     primitive, structure = _element(inner, where)
-    f = Field(name, primitive, structure, array, optional, options.since or 0, options.until, options)
+    f = Field(name, primitive, structure, array, optional, options.since or 0, options.until, options, in_rows)
     _check(f, where)
     return f
 

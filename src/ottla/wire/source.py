@@ -12,6 +12,7 @@ from typing import Any
 
 class Source:
     def __init__(self, name: str, arguments: str) -> None:
+        self.name = name
         self._filename = f"<ottla.wire {name}>"
         self._lines = [f"def codec({arguments}):\n"]
         self._labels = [""]

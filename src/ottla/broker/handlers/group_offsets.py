@@ -5,7 +5,7 @@ Rule 2: newer clients name topics by id. The coordinator goes by names, and keep
 """
 
 from asyncio import Future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from ottla.broker.dispatch import Call
 from ottla.broker.transactions import told_to_writer
@@ -47,6 +47,7 @@ from ottla.wire.api.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import column
 
 _IDS_SINCE = 10
 _GROUPS_SINCE = 8
@@ -66,12 +67,12 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitRespo
     for topic in request.topics:
         error = _resolve(topic, image, call.version)
         partitions = image.topics[topic.name].partitions if error is None else {}
-        valid = [one for one in topic.partitions if one.partition_index in partitions]
-        if len(valid) < len(topic.partitions):
-            wrong = [one.partition_index for one in topic.partitions if one.partition_index not in partitions]
+        indexes = column(topic.partitions, "partition_index")
+        if not all(map(partitions.__contains__, indexes)):
+            wrong = [index for index in indexes if index not in partitions]
             failed.append(_commit_failed(topic, wrong, error or Error.UNKNOWN_TOPIC_OR_PARTITION))
-            topic.partitions = valid
-        if valid:
+            topic.partitions = [one for one in topic.partitions if one.partition_index in partitions]
+        if topic.partitions:
             known.append(topic)
     if not known:
         return OffsetCommitResponse(topics=failed)
@@ -80,8 +81,7 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitRespo
     def refused(refusal: Refused) -> OffsetCommitResponse:
         return OffsetCommitResponse(
             topics=[
-                _commit_failed(topic, [one.partition_index for one in topic.partitions], refusal.error)
-                for topic in known
+                _commit_failed(topic, column(topic.partitions, "partition_index"), refusal.error) for topic in known
             ]
         )
 
@@ -110,7 +110,7 @@ def _resolve(topic: OffsetCommitRequestTopic, image: Image, version: int) -> Err
     return None
 
 
-def _commit_failed(topic: OffsetCommitRequestTopic, indexes: list[int], error: Error) -> OffsetCommitResponseTopic:
+def _commit_failed(topic: OffsetCommitRequestTopic, indexes: Sequence[int], error: Error) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -126,7 +126,7 @@ async def _merged(
     by_name = {topic.name: topic for topic in response.topics}
     for topic in failed:
         if topic.name and topic.name in by_name:
-            by_name[topic.name].partitions += topic.partitions
+            by_name[topic.name].partitions = [*by_name[topic.name].partitions, *topic.partitions]
         else:
             response.topics.append(topic)
     return response

@@ -42,6 +42,7 @@ from ottla.wire.api.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import Rows, column
 from ottla.wire.types import NO_UUID
 
 _NO_OFFSET = -1
@@ -66,8 +67,7 @@ class OffsetRequests:
         """Topics have their names and ids both, whichever the client sent."""
         check = self._check_commit(request, version, now_ms)
         is_bare = request.retention_time_ms == _NO_RETENTION and not any(
-            topic.topic_id == NO_UUID or any(one.committed_metadata for one in topic.partitions)
-            for topic in request.topics
+            topic.topic_id == NO_UUID or any(column(topic.partitions, "committed_metadata")) for topic in request.topics
         )
         decide = self._commit_bare if is_bare else self._commit_one_by_one
         return decide(request, check, now_ms)
@@ -80,17 +80,17 @@ class OffsetRequests:
         topics = []
         for topic in request.topics:
             name, topic_id, partitions = topic.name, topic.topic_id, topic.partitions
-            indexes = [one.partition_index for one in partitions]
+            indexes = column(partitions, "partition_index")
             if check is not None:
                 for index in indexes:
                     check(name, topic_id, index)
-            offsets = [one.committed_offset for one in partitions]
-            leader_epochs = [one.committed_leader_epoch for one in partitions]
+            offsets = column(partitions, "committed_offset")
+            leader_epochs = column(partitions, "committed_leader_epoch")
             if min(leader_epochs, default=0) < _NO_LEADER_EPOCH:
                 leader_epochs = [max(epoch, _NO_LEADER_EPOCH) for epoch in leader_epochs]
             commits.add(name, topic_id, indexes, offsets, leader_epochs)
             told = _all_committed(tuple(indexes))
-            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[*told]))
+            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=told))
         return Decision(OffsetCommitResponse(topics=topics), commits)
 
     def _commit_one_by_one(
@@ -220,7 +220,7 @@ class OffsetRequests:
 
     def _all_topics(self, group_id: str, require_stable: bool) -> list[OffsetFetchResponseTopics]:
         topics: dict[str, OffsetFetchResponseTopics] = {}
-        for name, index in self._offsets.by_group.get(group_id, ()):
+        for name, index in self._offsets.of(group_id):
             if name not in topics:
                 topics[name] = OffsetFetchResponseTopics(name=name, partitions=[])
             topics[name].partitions.append(self._partition(group_id, name, index, NO_UUID, require_stable))
@@ -282,11 +282,11 @@ class OffsetRequests:
         for group_id, group in self._groups.items():
             due = [
                 place
-                for place, committed in self._offsets.by_group.get(group_id, {}).items()
+                for place, committed in self._offsets.of(group_id).items()
                 if self._is_expired(group, place[0], place[1], committed, now_ms)
             ]
             records += [tombstone(group_id, place) for place in due]
-            left = len(self._offsets.by_group.get(group_id, ())) - len(due)
+            left = len(self._offsets.of(group_id)) - len(due)
             if not left and group.is_empty and not self._offsets.has_pending(group_id):
                 records += group.tombstones()
         return records
@@ -303,9 +303,10 @@ class OffsetRequests:
 
 
 @lru_cache(maxsize=_COMMITS_REMEMBERED)
-def _all_committed(indexes: tuple[int, ...]) -> list[OffsetCommitResponsePartition]:
-    """Shared by all answers that tell of these partitions: nobody changes them."""
-    return [OffsetCommitResponsePartition(partition_index=index, error_code=Error.NONE) for index in indexes]
+def _all_committed(indexes: tuple[int, ...]) -> Rows[OffsetCommitResponsePartition]:
+    """Shared by all answers that tell of these partitions, and encoded once."""
+    columns = {"partition_index": indexes, "error_code": (Error.NONE,) * len(indexes)}
+    return Rows(OffsetCommitResponsePartition, len(indexes), columns)
 
 
 def no_offset(index: int, error: Error = Error.NONE) -> OffsetFetchResponsePartitions:

@@ -4,12 +4,16 @@ Rule 1: `replay` and `replay_marker` are the only mutators.
 Rule 2: an offset that is committed in a transaction is pending until the marker. Of two commits of one partition the
         later record wins, also when the earlier one's transaction ends last.
 Rule 3: a tombstone takes the offset and whatever is pending for it.
+Rule 4: the last commit of a group is kept as it came until somebody looks, or other partitions are committed: most
+        commits are never looked at, but replaced by the next one of the same partitions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count, repeat
+from operator import is_
 from struct import Struct as Layout
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, overload
 
 from ottla.core.coordination import NO_PRODUCER, CoordinatorRecord, Origin, RecordRun, encode_record
@@ -52,9 +56,14 @@ class Committed(NamedTuple):
         )
 
 
+_NO_OFFSETS: Final[Mapping[Place, Committed]] = MappingProxyType({})
+
+
 class Offsets:
     def __init__(self) -> None:
-        self.by_group: dict[str, dict[Place, Committed]] = {}
+        self._put_down: dict[str, dict[Place, Committed]] = {}
+        self._latest: dict[str, tuple[OffsetCommits, int]] = {}
+        """By group: a commit that has yet to be put down, and the offset of its first record."""
         self.pending: dict[int, dict[str, dict[Place, Committed]]] = {}
         """By producer."""
         self._open: dict[str, dict[Place, dict[int, None]]] = {}
@@ -73,29 +82,35 @@ class Offsets:
 
     def replay_commits(self, commits: "OffsetCommits", first_offset: int) -> None:
         """As `replay` of each of them."""
-        known = self.by_group.get(commits.group_id)
-        if known is None:
-            known = self.by_group[commits.group_id] = {}
-        known.update(zip(commits.places, commits.committed(first_offset), strict=True))
+        latest = self._latest.get(commits.group_id)
+        if latest is not None and not commits.replaces(latest[0]):
+            self._put_latest(commits.group_id)
+        self._latest[commits.group_id] = commits, first_offset
+
+    def _put_latest(self, group_id: str) -> None:
+        latest = self._latest.pop(group_id, None)
+        if latest is not None:
+            commits, first_offset = latest
+            known = self._put_down.setdefault(group_id, {})
+            known.update(zip(commits.places, commits.committed(first_offset), strict=True))
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         for group_id, places in self.pending.pop(producer_id, {}).items():
             for place, offset in places.items():
                 self._close(group_id, place, producer_id)
-                known = self.by_group.get(group_id, {}).get(place)
+                known = self.get(group_id, *place)
                 if committed and (known is None or offset.record_offset > known.record_offset):
                     self._put(group_id, place, offset)
 
     def _put(self, group_id: str, place: Place, offset: Committed) -> None:
-        known = self.by_group.get(group_id)
-        if known is None:
-            known = self.by_group[group_id] = {}
-        known[place] = offset
+        self._put_latest(group_id)
+        self._put_down.setdefault(group_id, {})[place] = offset
 
     def _forget(self, group_id: str, place: Place) -> None:
-        offsets = self.by_group.get(group_id)
+        self._put_latest(group_id)
+        offsets = self._put_down.get(group_id)
         if offsets is not None and offsets.pop(place, None) is not None and not offsets:
-            del self.by_group[group_id]
+            del self._put_down[group_id]
         for producer_id in [*self._open.get(group_id, {}).get(place, ())]:
             groups = self.pending[producer_id]
             groups[group_id].pop(place, None)
@@ -115,9 +130,19 @@ class Offsets:
 
     # Looking.
 
+    @property
+    def by_group(self) -> Mapping[str, Mapping[Place, Committed]]:
+        """The offsets of all groups that have any."""
+        for group_id in [*self._latest]:
+            self._put_latest(group_id)
+        return self._put_down
+
+    def of(self, group_id: str) -> Mapping[Place, Committed]:
+        self._put_latest(group_id)
+        return self._put_down.get(group_id, _NO_OFFSETS)
+
     def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
-        offsets = self.by_group.get(group_id)
-        return offsets.get((topic, partition)) if offsets is not None else None
+        return self.of(group_id).get((topic, partition))
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         places = self._open.get(group_id)
@@ -128,7 +153,7 @@ class Offsets:
 
     def places(self, group_id: str) -> Iterator[Place]:
         """Every partition that has an offset of the group, committed or pending."""
-        known = self.by_group.get(group_id, {})
+        known = self.of(group_id)
         yield from known
         yield from (place for place in self._open.get(group_id, ()) if place not in known)
 
@@ -155,7 +180,6 @@ class OffsetCommits(RecordRun):
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
-        self.places: list[Place] = []
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self.size = 0
@@ -163,14 +187,15 @@ class OffsetCommits(RecordRun):
         self._offsets: list[int] = []
         self._leader_epochs: list[int] = []
         self._topic_ids: list[bytes] = []
+        self._known: list[_Places] = []
 
     def add(
-        self, topic: str, topic_id: bytes, indexes: list[int], offsets: list[int], leader_epochs: list[int]
+        self, topic: str, topic_id: bytes, indexes: Sequence[int], offsets: Sequence[int], leader_epochs: Sequence[int]
     ) -> None:
         """Partitions of a topic. `topic_id` is known, and no leader epoch is less than -1."""
         now_ms = self._now_ms
         known = _known_places(self.group_id, topic).of(indexes)
-        self.places += known.places
+        self._known.append(known)
         self.keys += known.keys
         self.size += known.size + len(indexes) * _BARE_VALUE.size
         tail = (repeat(_EMPTY), repeat(now_ms), *map(repeat, _TOPIC_ID_FOLLOWS), repeat(topic_id))
@@ -178,6 +203,14 @@ class OffsetCommits(RecordRun):
         self._offsets += offsets
         self._leader_epochs += leader_epochs
         self._topic_ids += [topic_id] * len(indexes)
+
+    @property
+    def places(self) -> list[Place]:
+        return [place for known in self._known for place in known.places]
+
+    def replaces(self, other: "OffsetCommits") -> bool:
+        """They are of the same partitions, as far as that can be told at a glance."""
+        return len(self._known) == len(other._known) and all(map(is_, self._known, other._known))
 
     def committed(self, first_offset: int) -> Iterator[Committed]:
         """What they say, once the first of them has this offset."""
@@ -198,7 +231,7 @@ class OffsetCommits(RecordRun):
         shard.replay_commits(self, first_offset)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.keys)
 
     @overload
     def __getitem__(self, index: int) -> CoordinatorRecord: ...
@@ -234,11 +267,12 @@ class _KnownPlaces(dict[int, tuple[Place, bytes]]):
     def __init__(self, group_id: str, topic: str) -> None:
         self._group_id = group_id
         self._topic = topic
-        self._last: list[int] = []
+        self._last: tuple[int, ...] = ()
         self._last_found = _Places([], [], 0)
 
-    def of(self, indexes: list[int]) -> "_Places":
-        """These partitions: mostly those of the last time."""
+    def of(self, told: Sequence[int]) -> "_Places":
+        """These partitions: mostly those of the last time, which are the same object then."""
+        indexes = tuple(told)
         if indexes != self._last:
             found = [self[index] for index in indexes]
             keys = [key for _, key in found]

@@ -1,5 +1,7 @@
 """The OffsetCommit API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import NO_UUID, Int16, Int32, Int64, String, Uuid
 
@@ -16,7 +18,7 @@ class OffsetCommitRequestPartition:
 class OffsetCommitRequestTopic:
     name: String = field(until=9, default="", ignorable=True)
     topic_id: Uuid = field(since=10, default=NO_UUID, ignorable=True)
-    partitions: list[OffsetCommitRequestPartition]
+    partitions: Sequence[OffsetCommitRequestPartition]
 
 
 @message(api_key=8, versions=(2, 10), flexible=8, listeners=("broker",))
@@ -41,7 +43,7 @@ class OffsetCommitResponsePartition:
 class OffsetCommitResponseTopic:
     name: String = field(until=9, default="", ignorable=True)
     topic_id: Uuid = field(since=10, default=NO_UUID, ignorable=True)
-    partitions: list[OffsetCommitResponsePartition]
+    partitions: Sequence[OffsetCommitResponsePartition]
 
 
 @message(api_key=8, versions=(2, 10), flexible=8)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.core.coordination import Origin, encode_record
-from ottla.core.groups.offsets import OffsetCommits
+from ottla.core.groups.offsets import OffsetCommits, tombstone
 from ottla.wire.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.wire.api.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.errors import Error, Refused
@@ -331,6 +331,30 @@ def test_the_short_way_of_a_commit_leads_to_the_same_bytes_and_state(
         commits.replay(short, 7)
     for offset, record in enumerate(records, 7):
         long.replay(record, Origin(offset, 1_000_000))
+    assert durable(short) == durable(long)
+
+
+SAME, OTHERS, FEWER = [0, 1, 2], [2, 3], [1]
+
+
+@given(st.lists(st.tuples(st.sampled_from([SAME, OTHERS, FEWER]), st.booleans()), max_size=8))
+def test_commits_that_nobody_looked_at_count_as_if_each_had_been_put_down(
+    steps: list[tuple[list[int], bool]],
+) -> None:
+    """One that the next replaces leaves no trace; one of other partitions, or a tombstone, comes after it."""
+    short, long = Home().shard, Home().shard
+    at = 0
+    for number, (indexes, then_deleted) in enumerate(steps):
+        commits = OffsetCommits("g", 1_000_000 + number)
+        commits.add("t", b"t" * 16, indexes, [at + index for index in indexes], [-1] * len(indexes))
+        commits.replay(short, at)
+        for record in commits:
+            long.replay(record, Origin(at, 1_000_000))
+            at += 1
+        if then_deleted:
+            for shard in (short, long):
+                shard.replay(tombstone("g", ("t", 2)), Origin(at, 1_000_000))
+            at += 1
     assert durable(short) == durable(long)
 
 
