@@ -1,11 +1,13 @@
 """`python -m bench`: measure everything and keep it in RESULTS.md. `python -m bench codec read`: only print these.
 
 `python -m bench --keep broker` measures one part and puts it in the place of the one in RESULTS.md.
+`python -m bench --load "commit 50" coordinators` measures those loads of a part alone whose names have this in them.
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from bench import (
     append,
@@ -46,8 +48,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
     parser.add_argument("--keep", action="store_true", help="keep the parts named in RESULTS.md, beside the others")
+    parser.add_argument("--load", default="", help="only loads with this in their names; of coordinators")
     given = parser.parse_args(arguments)
     wanted = given.parts
+    if given.load and (given.keep or wanted != ["coordinators"]):
+        parser.error("--load is for looking at coordinators, and keeps nothing: name that part alone, without --keep")
     if unknown := set(wanted) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     measured = facts()
@@ -55,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     sections = []
     for name in wanted or PARTS:
         started = time.perf_counter()
-        section = PARTS[name](FULL)
+        section = PARTS[name](replace(FULL, load=given.load))
         section.seconds = time.perf_counter() - started
         print(f"\n{section.text()}\n\n({name}: {section.seconds:.0f} s)", flush=True)
         sections.append(section)

@@ -35,6 +35,7 @@ _SETTINGS: Mapping[str, object] = {
     "offsets.topic.num.partitions": _INTERNAL_PARTITIONS,
     "transaction.state.log.num.partitions": _INTERNAL_PARTITIONS,
 }
+_RESTART = "start with offsets"
 _round = count(1)
 
 
@@ -79,8 +80,11 @@ def run(sizes: Sizes) -> Section:
                 nodes.append(node)
                 make_topic(RawConnection(node.port), _PARTITIONS, _TOPIC)
             for title, unit, loads in _tables(sizes):
-                _measure(nodes, title, unit, loads, sizes, section)
-        _restarts(brokers, home, sizes, section)
+                wanted = [load for load in loads if sizes.load in load.name]
+                if wanted:
+                    _measure(nodes, title, unit, wanted, sizes, section)
+        if sizes.load in _RESTART:
+            _restarts(brokers, home, sizes, section)
     return section
 
 

@@ -38,6 +38,8 @@ class Sizes:
     coordinator_members: tuple[int, ...]
     coordinator_offsets: int
     """Committed before a start."""
+    load: str = ""
+    """Only loads with this in their names, of parts that can tell them apart."""
 
 
 FULL = Sizes(
