@@ -1,0 +1,86 @@
+"""Records to rows: the values of a topic, or the lines of files, by the format that the source names.
+
+Rule 1: a value is parsed whole or not at all. A field of another type than its column's fails the record, as bytes that
+        are no UTF-8 do; nothing becomes null by itself.
+Rule 2: a record without a value (a tombstone) is no failure: its columns are null.
+Rule 3: without a dead-letter topic the first record that fails stops the pipeline, with the place of that record.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
+
+from ottla.pipelines.spark.rows import META, ORIGINAL, Rows, dead_rows
+from ottla.pipelines.spark.schema_formats import decoder
+from ottla.pipelines.spec import Parse, Source, TopicSource
+
+_PARSED: Final = "_ottla_parsed"
+_CORRUPT: Final = "_ottla_corrupt"
+_ERROR: Final = "_ottla_error"
+MUST_PARSE: Final = "cannot be parsed"
+
+
+def parse(raw: DataFrame, source: Source, columns: StructType | None, *, keep_failures: bool) -> Rows:
+    """`raw` has META and ORIGINAL; `columns` are those of JSON."""
+    match source.parse:
+        case Parse.JSON:
+            assert columns is not None, "somebody inferred them"
+            parsed, names = _json(raw, columns), columns.fieldNames()
+        case Parse.AVRO | Parse.PROTOBUF:
+            assert source.schema is not None, "the plan refuses it"
+            message = source.message if isinstance(source, TopicSource) else ""
+            decode = decoder(source.parse, source.schema.text, message, error=_ERROR)
+            parsed = raw.mapInArrow(decode, decode.result_of(raw.schema))
+            names = decode.columns.fieldNames()
+        case _:
+            parsed, names = _plain(raw, source.parse), ["value"]
+    kept = [F.col(name) for name in META if name in raw.columns]
+    wide = [*(F.col(_quoted(name)) for name in names), *kept, F.col(ORIGINAL)]
+    if not keep_failures:
+        parsed = parsed.where(F.when(F.col(_ERROR).isNull(), True).otherwise(_stop(source)))
+        return Rows(parsed.select(*wide[:-1]), parsed.select(*wide))
+    good = parsed.where(F.col(_ERROR).isNull())
+    dead = dead_rows(parsed.where(F.col(_ERROR).isNotNull()), error=F.col(_ERROR))
+    return Rows(good.select(*wide[:-1]), good.select(*wide), dead)
+
+
+def _json(raw: DataFrame, columns: StructType) -> DataFrame:
+    with_corrupt = StructType([*columns.fields]).add(_CORRUPT, "string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    text = F.col(ORIGINAL).cast("string")
+    parsed = raw.withColumn(_PARSED, F.from_json(text, with_corrupt, options))
+    error = (
+        F.when(F.col(ORIGINAL).isNull(), F.lit(None))
+        .when(~F.is_valid_utf8(text), F.lit("is no UTF-8, which JSON is"))
+        .when(
+            F.col(_PARSED).isNull() | F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(),
+            F.lit(f"is no JSON object with the columns {columns.simpleString().removeprefix('struct')}"),
+        )
+    )
+    fields = [F.col(f"{_PARSED}.{_quoted(name)}").alias(name) for name in columns.fieldNames()]
+    return parsed.select(*raw.columns, *fields, error.cast("string").alias(_ERROR))
+
+
+def _plain(raw: DataFrame, kind: Parse) -> DataFrame:
+    if kind is Parse.BYTES:
+        return raw.select(*raw.columns, F.col(ORIGINAL).alias("value"), F.lit(None).cast("string").alias(_ERROR))
+    text = F.col(ORIGINAL).cast("string")
+    error = F.when(~F.is_valid_utf8(text), F.lit("is no UTF-8, which text is")).cast("string")
+    return raw.select(*raw.columns, text.alias("value"), error.alias(_ERROR))
+
+
+def _stop(source: Source) -> Column:
+    """Ends the query, naming the record."""
+    if isinstance(source, TopicSource):
+        where = F.concat_ws("", "_topic", F.lit("-"), "_partition", F.lit(" at offset "), "_offset")
+    else:
+        where = F.lit("a line of the files")
+    advice = "; name a dead-letter topic under [errors] to go on without such records"
+    told = F.concat_ws("", F.lit(f"source {source.name}: "), where, F.lit(f" {MUST_PARSE}: it "), _ERROR, F.lit(advice))
+    return F.raise_error(told).cast("boolean")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
