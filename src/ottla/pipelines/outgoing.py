@@ -1,0 +1,103 @@
+"""Rows that are to become records: from the engine's Arrow batches to columns the kernel takes, topic by topic.
+
+Rule 1: a row has the columns `topic`, `partition` (null: chosen for it), `key`, `value`, `headers` and `timestamp`
+        (null: now), by these names and in any order; others are a mistake, not ignored.
+Rule 2: columns are taken as they are where their types allow it. Nothing here looks at rows one by one, except where
+        somebody's own function chooses partitions.
+Rule 3: a sink's partitioner is for its own topic. Rows for other topics, which are dead letters, go by their keys.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.pipelines.epochs import WriteError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COLUMNS: Final = ("topic", "partition", "key", "value", "headers", "timestamp")
+DEFAULT: Final = "default"
+ROUND_ROBIN: Final = "round-robin"
+
+Partitioner = Callable[[bytes | None, bytes | None, int], int]
+"""A function of a person's own: key, value and the number of partitions in, a partition out."""
+
+
+class BadRows(WriteError):
+    """What was computed cannot be written to a topic."""
+
+
+def partitioner_named(name: str) -> Partitioner | None:
+    """The function that `MODULE:NAME` names; None for those the kernel has itself."""
+    if name in (DEFAULT, ROUND_ROBIN):
+        return None
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadRows(
+            f"partitioner {name}: {error}. Use default, round-robin, or MODULE:NAME of a function that the tasks can "
+            "import: it takes key, value and the number of partitions, and returns a partition"
+        ) from error
+    if not callable(found):
+        raise BadRows(f"partitioner {name} is {type(found).__name__}, not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def rows_by_topic(batch: "pyarrow.RecordBatch") -> Iterator[tuple[str, "pyarrow.RecordBatch"]]:
+    """The rows of each topic, in their order, with the columns that `TopicBatches` takes."""
+    import pyarrow
+    import pyarrow.compute
+
+    if sorted(batch.schema.names) != sorted(COLUMNS):
+        raise BadRows(f"rows for a topic have the columns {', '.join(COLUMNS)}, not {', '.join(batch.schema.names)}")
+    if not batch.num_rows:
+        return
+    topic = batch.column("topic")
+    if topic.null_count:
+        raise BadRows(f"{topic.null_count} of {batch.num_rows} rows name no topic; each needs one")
+    rows = pyarrow.record_batch(
+        [_column(pyarrow, batch, name, wanted) for name, wanted in _wanted(pyarrow)],
+        names=[name for name, _ in _wanted(pyarrow)],
+    )
+    names = pyarrow.compute.unique(topic).to_pylist()
+    for name in names:
+        yield name, rows if len(names) == 1 else rows.filter(pyarrow.compute.equal(topic, name))
+
+
+def with_partitions(rows: "pyarrow.RecordBatch", choose: Partitioner, partitions: int) -> "pyarrow.RecordBatch":
+    """The rows with a partition chosen for each that names none."""
+    import pyarrow
+
+    named, keys, values = (rows.column(name).to_pylist() for name in ("partition", "key", "value"))
+    chosen: list[int] = []
+    for partition, key, value in zip(named, keys, values, strict=True):
+        if partition is None:
+            partition = choose(key, value, partitions)
+            if not isinstance(partition, int) or not 0 <= partition < partitions:
+                raise BadRows(f"the partitioner chose {partition!r}; the topic has {partitions} partitions, from 0")
+        chosen.append(partition)
+    return rows.set_column(0, "partition", pyarrow.array(chosen, pyarrow.int32()))
+
+
+def _wanted(pyarrow: Any) -> tuple[tuple[str, Any], ...]:
+    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+    return (
+        ("partition", pyarrow.int32()),
+        ("timestamp", pyarrow.int64()),
+        ("key", pyarrow.binary()),
+        ("value", pyarrow.binary()),
+        ("headers", pyarrow.list_(header)),
+    )
+
+
+def _column(pyarrow: Any, batch: "pyarrow.RecordBatch", name: str, wanted: Any) -> Any:
+    column = batch.column(name)
+    try:
+        if pyarrow.types.is_timestamp(column.type):
+            # Milliseconds is all that a record has; what is finer is cut off.
+            column = column.cast(pyarrow.timestamp("ms", column.type.tz), safe=False)
+        return column if column.type == wanted else column.cast(wanted)
+    except pyarrow.ArrowException as error:
+        raise BadRows(f"column {name} is {batch.schema.field(name).type}; {wanted} is needed ({error})") from error

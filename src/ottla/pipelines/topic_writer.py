@@ -1,0 +1,269 @@
+"""An epoch's rows into topics, exactly once: what a task of a topic sink does, wherever the engine runs it.
+
+Rule 1: the task's transactional id is taken first. That fences every older attempt, and ends what it left open.
+Rule 2: then the marker is read, and `epochs` decides: write or skip.
+Rule 3: rows and marker are written in one transaction, dead letters among the rows. An empty task has a
+        marker too.
+Rule 4: whatever goes wrong, the transaction is aborted and the same call may be made again, with the same rows: the
+        marker says whether it is still to be done. Only `WriterFenced` and `EpochRefused` are final.
+Rule 5: at-least-once, where it was chosen, has no transaction and no marker: rows count when they are stored.
+
+`write_epoch` returns when all is settled. Inside, a loop of its own sends while the next rows are computed.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client import Client, ClientError, EndUnknown, GroupMetadata, ProducerFenced, TopicPartition, Transactions
+from ottla.client.core.errors import Misused, refusal_of
+from ottla.client.core.identities import Identities
+from ottla.client.group_offsets import Committed, committed_offsets
+from ottla.kernel import BuiltBatch, Codec, TopicBatches
+from ottla.observe.trace import trace
+from ottla.pipelines import spec
+from ottla.pipelines.batch_sender import BatchSender
+from ottla.pipelines.epochs import Marker, Step, WriteFailed, Writer, fenced, marker_after, step_for
+from ottla.pipelines.identity import Identity
+from ottla.pipelines.outgoing import ROUND_ROBIN, BadRows, partitioner_named, rows_by_topic, with_partitions
+from ottla.wire.api.init_producer_id import InitProducerIdRequest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HELD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""How much of an epoch waits for brokers at a time; the rest stays where it is computed."""
+_TOPIC_TIMEOUT_MS: Final = 60_000
+_UNLIMITED_MS: Final = 2**31 - 1
+_MARKER_PARTITION: Final = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a sink writes, and how. Plain values: it travels to whatever machine runs the task."""
+
+    bootstrap: str
+    identity: Identity
+    sink: str
+    topic: str
+    """The sink's own. Rows may name others; the markers belong to this one."""
+    delivery: spec.Delivery = spec.Delivery.EXACTLY_ONCE
+    partitioner: str = "default"
+    codec: spec.Codec = spec.Codec.NONE
+    batch_bytes: int = 16 * 1024
+    linger_ms: int = 5
+    transaction_timeout_ms: int = 600_000
+    run: str = ""
+    """The name of this run: later runs sort after it. Empty: runs do not know each other by their markers."""
+    checkpoint: str = ""
+    """The name of the checkpoint that counts the epochs; empty: not compared."""
+
+    @classmethod
+    def of(
+        cls,
+        sink: spec.TopicSink,
+        *,
+        bootstrap: str,
+        identity: Identity,
+        delivery: spec.Delivery,
+        run: str = "",
+        checkpoint: str = "",
+    ) -> "Target":
+        return cls(
+            bootstrap,
+            identity,
+            sink.name,
+            sink.topic,
+            delivery,
+            sink.partitioner,
+            sink.codec,
+            sink.batch_bytes,
+            sink.linger_ms,
+            sink.transaction_timeout_ms,
+            run,
+            checkpoint,
+        )
+
+    def writer(self, task: int) -> Writer:
+        group_id = self.identity.marker_group_id(self.sink, task)
+        return Writer(self.identity.pipeline, self.sink, task, group_id, self.run, self.checkpoint)
+
+
+class Written(NamedTuple):
+    """What became of a task's epoch. Skipped: the records were written by an attempt before."""
+
+    task: int
+    epoch: int
+    skipped: bool
+    records: int
+    bytes_sent: int
+    by_topic: tuple[tuple[str, int], ...]
+
+
+def write_epoch(target: Target, task: int, epoch: int, batches: Iterator["pyarrow.RecordBatch"]) -> Written:
+    """Write the rows of `batches` as the task's part of the epoch. Raises WriteError; see the rules."""
+    writer = target.writer(task)
+    with ThreadPoolExecutor(1, "rows") as rows:  # Rows are computed while the loop sends; always by the same thread.
+        try:
+            written = asyncio.run(_write(target, writer, epoch, _Input(batches, rows)))
+        except ProducerFenced as error:
+            raise fenced(writer, error.cause.what) from error
+        except EndUnknown as error:
+            raise WriteFailed(
+                f"{writer}: whether epoch {epoch} was committed is not known ({error.cause.what}). Write it again: the "
+                "marker tells whether it is there"
+            ) from error
+        except ClientError as error:
+            raise WriteFailed(f"{writer}: epoch {epoch} is not written: {error}") from error
+    trace("pipeline.epoch_written", sink=target.sink, task=task, epoch=epoch, skipped=written.skipped)
+    return written
+
+
+class _Input:
+    """The rows of the task, taken from a thread so that the loop goes on meanwhile."""
+
+    def __init__(self, batches: Iterator["pyarrow.RecordBatch"], thread: ThreadPoolExecutor) -> None:
+        self._batches, self._thread = batches, thread
+
+    async def next_rows(self) -> list[tuple[str, "pyarrow.RecordBatch"]] | None:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._next)
+
+    async def drain(self) -> dict[str, int]:
+        """Take all that is left; how many rows of each topic it was."""
+        counts: dict[str, int] = {}
+        while (taken := await self.next_rows()) is not None:
+            for topic, rows in taken:
+                counts[topic] = counts.get(topic, 0) + rows.num_rows
+        return counts
+
+    def _next(self) -> list[tuple[str, "pyarrow.RecordBatch"]] | None:
+        batch = next(self._batches, None)
+        return None if batch is None else list(rows_by_topic(batch))
+
+
+async def _write(target: Target, writer: Writer, epoch: int, rows: _Input) -> Written:
+    async with Client(target.bootstrap, client_id=writer.group_id) as client:
+        await client.metadata.topic(target.topic, timeout_ms=_TOPIC_TIMEOUT_MS, create=True)
+        sender = BatchSender(client)
+        try:
+            if target.delivery is spec.Delivery.AT_LEAST_ONCE:
+                producer = await client.persist(lambda: _producer_id(client))
+                gathering = _Gathering(client, target, writer, sender, producer)
+                await gathering.send_all(rows)
+                await sender.flush()
+                return gathering.written(epoch)
+            return await _write_once(client, target, writer, epoch, rows, sender)
+        finally:
+            await sender.discard(Misused("the epoch was given up"))
+
+
+async def _write_once(
+    client: Client, target: Target, writer: Writer, epoch: int, rows: _Input, sender: BatchSender
+) -> Written:
+    identities = Identities(transactional=True)
+    transactional_id = target.identity.transactional_id(target.sink, writer.task)
+    transactions = Transactions(client, sender, identities, transactional_id, target.transaction_timeout_ms)
+    sender.transactions = transactions
+    await transactions.init()
+    place = TopicPartition(target.topic, _MARKER_PARTITION)
+    if step_for(writer, epoch, await _marker(client, writer.group_id, place)) is Step.SKIP:
+        counts = await rows.drain()
+        return Written(writer.task, epoch, True, sum(counts.values()), 0, tuple(sorted(counts.items())))
+    assert identities.current is not None
+    gathering = _Gathering(client, target, writer, sender, identities.current)
+    async with transactions.transaction():
+        await gathering.send_all(rows)
+        after = marker_after(writer, epoch)
+        marker = {place: Committed(after.epochs, -1, after.metadata)}
+        await transactions.send_offsets(marker, GroupMetadata(writer.group_id))
+    return gathering.written(epoch)
+
+
+async def _marker(client: Client, group_id: str, place: TopicPartition) -> Marker | None:
+    found = (await committed_offsets(client, [group_id], stable=True))[group_id]
+    if isinstance(found, ClientError):
+        raise found
+    committed = found.get(place)
+    return None if committed is None else Marker.read(committed.offset, committed.metadata)
+
+
+async def _producer_id(client: Client) -> tuple[int, int]:
+    """An identity without transactions: what is sent again is stored once all the same."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_UNLIMITED_MS)
+    connection, answer = await client.call_any(request)
+    refusal = refusal_of(answer.error_code, connection.address, "producer id")
+    if refusal is not None:
+        raise refusal
+    return answer.producer_id, answer.producer_epoch
+
+
+class _Gathering:
+    """Rows into batches, topic by topic, and on to the sender."""
+
+    def __init__(
+        self, client: Client, target: Target, writer: Writer, sender: BatchSender, producer: tuple[int, int]
+    ) -> None:
+        self._client = client
+        self._target = target
+        self._writer = writer
+        self._sender = sender
+        self._producer = producer
+        self._choose = partitioner_named(target.partitioner)
+        self._topics: dict[str, TopicBatches] = {}
+        self._partitions: dict[str, int] = {}
+        self._flushed_ms = client.ports.clock.monotonic_ms()
+        self._records: dict[str, int] = {}
+        self._bytes_sent = 0
+
+    async def send_all(self, rows: _Input) -> None:
+        """All rows to the sender, which may still be sending them when this returns."""
+        while (taken := await rows.next_rows()) is not None:
+            for topic, of_topic in taken:
+                await self._take(topic, of_topic)
+            if self._client.ports.clock.monotonic_ms() - self._flushed_ms >= self._target.linger_ms:
+                self._flush()
+            await self._sender.room(HELD_BYTES_MAX)
+        self._flush()
+
+    def written(self, epoch: int) -> Written:
+        by_topic = tuple(sorted(self._records.items()))
+        return Written(self._writer.task, epoch, False, sum(self._records.values()), self._bytes_sent, by_topic)
+
+    async def _take(self, topic: str, rows: "pyarrow.RecordBatch") -> None:
+        batches = self._topics.get(topic)
+        if batches is None:
+            batches = self._topics[topic] = await self._batches_of(topic)
+        if self._choose is not None and topic == self._target.topic:
+            rows = with_partitions(rows, self._choose, self._partitions[topic])
+        try:
+            self._send(topic, batches.add(rows, now_ms=self._client.ports.clock.wall_ms()))
+        except ValueError as error:
+            raise BadRows(f"{self._writer}: topic {topic}: {error}") from error
+        self._records[topic] = self._records.get(topic, 0) + rows.num_rows
+
+    def _send(self, topic: str, built: list[BuiltBatch]) -> None:
+        self._bytes_sent += sum(len(batch.data) for batch in built)
+        self._sender.add(topic, built)
+
+    def _flush(self) -> None:
+        for topic, batches in self._topics.items():
+            self._send(topic, batches.flush())
+        self._flushed_ms = self._client.ports.clock.monotonic_ms()
+
+    async def _batches_of(self, topic: str) -> TopicBatches:
+        known = await self._client.metadata.topic(topic, timeout_ms=_TOPIC_TIMEOUT_MS, create=True)
+        target = self._target
+        self._partitions[topic] = len(known.partitions)
+        producer_id, producer_epoch = self._producer
+        return TopicBatches(
+            len(known.partitions),
+            batch_bytes=target.batch_bytes,
+            codec=Codec[target.codec.name],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=target.delivery is spec.Delivery.EXACTLY_ONCE,
+            first=self._writer.task,
+            round_robin=target.partitioner == ROUND_ROBIN and topic == target.topic,
+        )
