@@ -139,8 +139,8 @@ def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, 
     for step in late[1:]:
         if _trains(step) or not known.issuperset(step.inputs):
             raise BadTraining(
-                f"sink {sink.name}: step {step.name} comes after {late[0].name}, which trains, and may neither train nor "
-                "read anything but its results; give it a pipeline of its own"
+                f"sink {sink.name}: step {step.name} comes after {late[0].name}, which trains, and may neither "
+                "train nor read anything but its results; give it a pipeline of its own"
             )
     training = Training(late[0], tuple(late[1:]), reading.directory)
     return SinkQuery(sink, rows[late[0].inputs[0]].frame, training, sources)
