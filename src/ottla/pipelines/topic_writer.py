@@ -15,9 +15,18 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla.client import Client, ClientError, EndUnknown, GroupMetadata, ProducerFenced, TopicPartition, Transactions
+from ottla.client import (
+    Client,
+    ClientError,
+    EndUnknown,
+    GroupMetadata,
+    Ports,
+    ProducerFenced,
+    TopicPartition,
+    Transactions,
+)
 from ottla.client.core.errors import Misused, refusal_of
 from ottla.client.core.identities import Identities
 from ottla.client.group_offsets import Committed, committed_offsets
@@ -107,7 +116,7 @@ def write_epoch(target: Target, task: int, epoch: int, batches: Iterator["pyarro
     writer = target.writer(task)
     with ThreadPoolExecutor(1, "rows") as rows:  # Rows are computed while the loop sends; always by the same thread.
         try:
-            written = asyncio.run(_write(target, writer, epoch, _Input(batches, rows)))
+            written = asyncio.run(write_rows(target, writer, epoch, _InThread(batches, rows)))
         except ProducerFenced as error:
             raise fenced(writer, error.cause.what) from error
         except EndUnknown as error:
@@ -121,46 +130,59 @@ def write_epoch(target: Target, task: int, epoch: int, batches: Iterator["pyarro
     return written
 
 
-class _Input:
-    """The rows of the task, taken from a thread so that the loop goes on meanwhile."""
+Rows = list[tuple[str, "pyarrow.RecordBatch"]]
+"""Some rows, by topic, as `rows_by_topic` gives them."""
+
+
+class Input(Protocol):
+    """The rows of a task, as they come."""
+
+    async def next_rows(self) -> Rows | None:
+        """Some of them; None at the end."""
+
+
+class _InThread:
+    """Rows that are computed in a thread, so that the loop goes on meanwhile."""
 
     def __init__(self, batches: Iterator["pyarrow.RecordBatch"], thread: ThreadPoolExecutor) -> None:
         self._batches, self._thread = batches, thread
 
-    async def next_rows(self) -> list[tuple[str, "pyarrow.RecordBatch"]] | None:
+    async def next_rows(self) -> Rows | None:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._next)
 
-    async def drain(self) -> dict[str, int]:
-        """Take all that is left; how many rows of each topic it was."""
-        counts: dict[str, int] = {}
-        while (taken := await self.next_rows()) is not None:
-            for topic, rows in taken:
-                counts[topic] = counts.get(topic, 0) + rows.num_rows
-        return counts
-
-    def _next(self) -> list[tuple[str, "pyarrow.RecordBatch"]] | None:
+    def _next(self) -> Rows | None:
         batch = next(self._batches, None)
         return None if batch is None else list(rows_by_topic(batch))
 
 
-async def _write(target: Target, writer: Writer, epoch: int, rows: _Input) -> Written:
-    async with Client(target.bootstrap, client_id=writer.group_id) as client:
+async def write_rows(target: Target, writer: Writer, epoch: int, rows: Input, ports: Ports | None = None) -> Written:
+    """The same inside a loop; raises ClientError too."""
+    async with Client(target.bootstrap, client_id=writer.group_id, ports=ports) as client:
         await client.metadata.topic(target.topic, timeout_ms=_TOPIC_TIMEOUT_MS, create=True)
         sender = BatchSender(client)
         try:
-            if target.delivery is spec.Delivery.AT_LEAST_ONCE:
-                producer = await client.persist(lambda: _producer_id(client))
-                gathering = _Gathering(client, target, writer, sender, producer)
-                await gathering.send_all(rows)
-                await sender.flush()
-                return gathering.written(epoch)
-            return await _write_once(client, target, writer, epoch, rows, sender)
+            if target.delivery is spec.Delivery.EXACTLY_ONCE:
+                return await _write_once(client, target, writer, epoch, rows, sender)
+            producer = await client.persist(lambda: _producer_id(client))
+            gathering = _Gathering(client, target, writer, sender, producer)
+            await gathering.send_all(rows)
+            await sender.flush()
+            return gathering.written(epoch)
         finally:
             await sender.discard(Misused("the epoch was given up"))
 
 
+async def _drain(rows: Input) -> dict[str, int]:
+    """Take all rows; how many of each topic there were."""
+    counts: dict[str, int] = {}
+    while (taken := await rows.next_rows()) is not None:
+        for topic, of_topic in taken:
+            counts[topic] = counts.get(topic, 0) + of_topic.num_rows
+    return counts
+
+
 async def _write_once(
-    client: Client, target: Target, writer: Writer, epoch: int, rows: _Input, sender: BatchSender
+    client: Client, target: Target, writer: Writer, epoch: int, rows: Input, sender: BatchSender
 ) -> Written:
     identities = Identities(transactional=True)
     transactional_id = target.identity.transactional_id(target.sink, writer.task)
@@ -169,7 +191,7 @@ async def _write_once(
     await transactions.init()
     place = TopicPartition(target.topic, _MARKER_PARTITION)
     if step_for(writer, epoch, await _marker(client, writer.group_id, place)) is Step.SKIP:
-        counts = await rows.drain()
+        counts = await _drain(rows)
         return Written(writer.task, epoch, True, sum(counts.values()), 0, tuple(sorted(counts.items())))
     assert identities.current is not None
     gathering = _Gathering(client, target, writer, sender, identities.current)
@@ -217,7 +239,7 @@ class _Gathering:
         self._records: dict[str, int] = {}
         self._bytes_sent = 0
 
-    async def send_all(self, rows: _Input) -> None:
+    async def send_all(self, rows: Input) -> None:
         """All rows to the sender, which may still be sending them when this returns."""
         while (taken := await rows.next_rows()) is not None:
             for topic, of_topic in taken:
