@@ -1,0 +1,159 @@
+"""What a reader of topics is told, as options of Spark: text by name, so that they travel and can be given by hand.
+
+spark.readStream.format("ottla-topic").option("bootstrap", "127.0.0.1:9092").option("topics", "orders").load()
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from ottla.client.core.names import TopicPartition
+from ottla.pipelines.ranges import from_document, to_document
+from ottla.pipelines.spec import DataLoss, Isolation, Start, TopicSource
+
+RECORDS_PER_BATCH_MAX: Final = 1_000_000
+PLACES: Final = ("earliest", "latest")
+LATEST: Final = "latest"
+NAMES: Final = frozenset(
+    {
+        *("bootstrap", "source", "topics", "pattern", "start", "until", "isolation", "records_per_batch_max"),
+        *("records_per_second_max", "partitions_min", "on_data_loss"),
+    }
+)
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class BadOption(ValueError):
+    """An option of the reader that makes no sense."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    bootstrap: str
+    source: str
+    """What the pipeline calls it, for messages."""
+    topics: tuple[str, ...]
+    pattern: str
+    start: Start
+    until: Start | None
+    """Where reading ends for good: where the topics end when it begins (`latest`), or a time. None: never."""
+    isolation: Isolation
+    records_per_batch_max: int
+    records_per_second_max: int | None
+    partitions_min: int | None
+    on_data_loss: DataLoss
+
+    @property
+    def committed(self) -> bool:
+        return self.isolation is Isolation.READ_COMMITTED
+
+
+def reading_of(
+    source: TopicSource, bootstrap: str, *, start: Start | None = None, until: Start | None = None
+) -> Reading:
+    return Reading(
+        bootstrap=bootstrap,
+        source=source.name,
+        topics=source.topics,
+        pattern=source.pattern,
+        start=start or source.start,
+        until=until,
+        isolation=source.isolation,
+        records_per_batch_max=source.records_per_batch_max,
+        records_per_second_max=source.records_per_second_max,
+        partitions_min=source.partitions_min,
+        on_data_loss=source.on_data_loss,
+    )
+
+
+def to_options(reading: Reading) -> dict[str, str]:
+    options = {
+        "bootstrap": reading.bootstrap,
+        "source": reading.source,
+        "topics": ",".join(reading.topics),
+        "pattern": reading.pattern,
+        "start": _written(reading.start),
+        "until": _written(reading.until) if reading.until else "",
+        "isolation": reading.isolation.value,
+        "records_per_batch_max": str(reading.records_per_batch_max),
+        "records_per_second_max": str(reading.records_per_second_max or ""),
+        "partitions_min": str(reading.partitions_min or ""),
+        "on_data_loss": reading.on_data_loss.value,
+    }
+    return {name: text for name, text in options.items() if text}
+
+
+def from_options(options: Mapping[str, str]) -> Reading:
+    """Raises BadOption, with the option's name and value and what is allowed."""
+    unknown = sorted(name for name in options if name not in NAMES)
+    if unknown:
+        raise BadOption(f"option {unknown[0]!r} is not known; there are {', '.join(sorted(NAMES))}")
+    topics = tuple(name.strip() for name in options.get("topics", "").split(",") if name.strip())
+    pattern = options.get("pattern", "")
+    if bool(topics) == bool(pattern):
+        raise BadOption("give either `topics`, names separated by commas, or `pattern`, a regular expression of RE2")
+    if not options.get("bootstrap"):
+        raise BadOption("option `bootstrap` is missing: the address of the cluster, such as 127.0.0.1:9092")
+    until = options.get("until", "")
+    return Reading(
+        bootstrap=options["bootstrap"],
+        source=options.get("source", ""),
+        topics=topics,
+        pattern=pattern,
+        start=_read_start("start", options.get("start", PLACES[0])),
+        until=_read_until(until) if until else None,
+        isolation=_one_of(Isolation, "isolation", options.get("isolation", Isolation.READ_COMMITTED)),
+        records_per_batch_max=_number(options, "records_per_batch_max") or RECORDS_PER_BATCH_MAX,
+        records_per_second_max=_number(options, "records_per_second_max"),
+        partitions_min=_number(options, "partitions_min"),
+        on_data_loss=_one_of(DataLoss, "on_data_loss", options.get("on_data_loss", DataLoss.FAIL)),
+    )
+
+
+def _written(start: Start) -> str:
+    if start.place:
+        return start.place
+    if start.time_ms is not None:
+        return str(start.time_ms)
+    return json.dumps(to_document({TopicPartition(topic, number): offset for topic, number, offset in start.offsets}))
+
+
+def _read_start(name: str, text: str) -> Start:
+    if text in PLACES:
+        return Start(text)
+    if text.isascii() and text.isdecimal():
+        return Start("", int(text))
+    try:
+        offsets = from_document(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        raise BadOption(
+            f"option `{name}` is {text!r}; choose {' or '.join(PLACES)}, milliseconds since 1970, "
+            'or offsets such as {"orders": {"0": 42}}'
+        ) from None
+    return Start("", None, tuple((one.topic, one.partition, offset) for one, offset in sorted(offsets.items())))
+
+
+def _read_until(text: str) -> Start:
+    until = _read_start("until", text)
+    if until.offsets or until.place == PLACES[0]:
+        raise BadOption(f"option `until` is {text!r}; choose {LATEST} or milliseconds since 1970")
+    return until
+
+
+def _one_of(kind: type[E], name: str, text: str) -> E:
+    try:
+        return kind(text)
+    except ValueError:
+        raise BadOption(f"option `{name}` is {text!r}; choose {' or '.join(kind)}") from None
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or int(text) == 0:
+        raise BadOption(f"option `{name}` is {text!r}; choose a whole number from 1")
+    return int(text)

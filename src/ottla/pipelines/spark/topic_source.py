@@ -1,0 +1,190 @@
+"""Topics as a source of Spark: the Python data source `ottla-topic`, for streams and for what lies between two times.
+
+Rule 1: Spark keeps the position in its checkpoint and tells it at every start, before it asks where the topics end:
+        as the end of the epoch that it does again, or as an epoch that begins where it ends.
+Rule 2: a query without a checkpoint begins with an epoch that reads nothing. It writes down where the pipeline begins:
+        Spark does not, and would ask again when the first epoch is done again, though `latest` is elsewhere by then.
+Rule 3: planning is done on the driver, with connections of its own; a task gets one range and fetches it by itself.
+Rule 4: a stream that is to end (`until`) ends where the topics did when it began, or at a time: it has no more new
+        records then, and `processAllAvailable` returns. Spark's trigger `availableNow` is not for it: it would take
+        the first epoch for all there is.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from ottla.client.core.errors import Declined
+from ottla.client.core.names import TopicPartition
+from ottla.observe.trace import warn
+from ottla.pipelines.allowance import Allowance
+from ottla.pipelines.losses import report
+from ottla.pipelines.ranges import (
+    Log,
+    Offsets,
+    Progress,
+    Range,
+    Until,
+    from_document,
+    ranges_between,
+    split,
+    to_document,
+)
+from ottla.pipelines.reading import LATEST, Reading, from_options, reading_of, to_options
+from ottla.pipelines.spec import Start, TopicSource
+from ottla.pipelines.starts import begin
+from ottla.pipelines.topic_fetcher import fetch_range
+from ottla.pipelines.topic_survey import TopicSurvey
+from ottla.wire.errors import Error
+
+FORMAT: Final = "ottla-topic"
+COLUMNS: Final = (
+    "_key BINARY, _value BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, "
+    "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+CAUGHT_UP: Final = Start(LATEST)
+"""For `until`: read what there is, and no more."""
+
+
+def read_stream(spark: SparkSession, source: TopicSource, bootstrap: str, *, until: Start | None = None) -> DataFrame:
+    """The records of a source as they come, from its start or from the checkpoint of the query."""
+    spark.dataSource.register(TopicDataSource)
+    return spark.readStream.format(FORMAT).options(**to_options(reading_of(source, bootstrap, until=until))).load()
+
+
+def read_between(spark: SparkSession, source: TopicSource, bootstrap: str, from_ms: int, to_ms: int) -> DataFrame:
+    """In each partition, the records from the first at or after one time to before the first at or after the other."""
+    return _read(spark, reading_of(source, bootstrap, start=Start("", from_ms), until=Start("", to_ms)))
+
+
+def read_all(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFrame:
+    """All that its topics hold each time the frame is computed."""
+    return _read(spark, reading_of(source, bootstrap, start=Start(), until=CAUGHT_UP))
+
+
+def _read(spark: SparkSession, reading: Reading) -> DataFrame:
+    spark.dataSource.register(TopicDataSource)
+    return spark.read.format(FORMAT).options(**to_options(reading)).load()
+
+
+class TopicDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802, ARG002  # Spark's name.
+        return TopicStreamReader(from_options(self.options))
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002
+        return TopicReader(from_options(self.options))
+
+
+class RangePartition(InputPartition):
+    """A range, on its way to the task that reads it."""
+
+    def __init__(self, wanted: Range) -> None:
+        self.wanted = wanted
+
+
+class TopicStreamReader(DataSourceStreamReader):
+    """Lives as long as the query, in a process beside the driver; tasks get copies that know what to read only."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._survey = TopicSurvey(reading)
+        self._progress = Progress()
+        self._allowance = Allowance(reading.records_per_batch_max, reading.records_per_second_max)
+        self._initial: Offsets | None = None
+        self._until: Until | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._reading,)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below.
+        if self._initial is None:
+            self._initial = self._progress.position or _begin(self._reading, self._survey, self._survey.logs())
+        return to_document(self._initial)
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._progress.position is None:
+            initial = self.initialOffset()
+            self._progress.at(from_document(initial))
+            return initial
+        while (limit := self._allowance.limit(_now_ms())) == 0:
+            time.sleep(self._allowance.wait_ms() / 1000)
+        logs = self._survey.logs()
+        if self._reading.until is not None and self._until is None:
+            self._until = Until(_end(self._reading.until, self._survey, logs))
+        epoch = self._progress.advance(logs, limit, self._until)
+        report(epoch.losses, self._reading.on_data_loss, self._reading.source)
+        self._allowance.spend(epoch.records)
+        return to_document(epoch.end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._progress.at(from_document(end))
+        if start == end:
+            return []
+        return _planned(self._reading, from_document(start), from_document(end), self._survey.logs())
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition)
+        return fetch_range(self._reading, partition.wanted)
+
+    def stop(self) -> None:
+        self._survey.close()
+
+
+class TopicReader(DataSourceReader):
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def partitions(self) -> Sequence[InputPartition]:
+        survey = TopicSurvey(self._reading)
+        try:
+            logs = survey.logs()
+            start = _begin(self._reading, survey, logs)
+            return _planned(self._reading, start, _end(self._reading.until or CAUGHT_UP, survey, logs), logs)
+        finally:
+            survey.close()
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Spark gives None where there is nothing to read."""
+        if partition is None:
+            return iter(())
+        assert isinstance(partition, RangePartition)
+        return fetch_range(self._reading, partition.wanted)
+
+
+def _begin(reading: Reading, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> Offsets:
+    """Where to begin without a checkpoint. Raises ClientError, NoSuchPartition or DataLost."""
+    for name in survey.missing_topics(logs):
+        raise Declined(Error.UNKNOWN_TOPIC_OR_PARTITION, subject=f"topic {name}")
+    time_ms = reading.start.time_ms
+    beginning = begin(reading.start, logs, {} if time_ms is None else survey.offsets_at(logs, time_ms))
+    report(beginning.losses, reading.on_data_loss, reading.source)
+    for late in beginning.late:
+        event = "pipeline.source_empty" if late.empty else "pipeline.source_begins_late"
+        warn(event, source=reading.source, topic=late.topic, records_removed=late.removed)
+    return beginning.offsets
+
+
+def _end(until: Start, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> Offsets:
+    if until.time_ms is not None:
+        return survey.offsets_at(logs, until.time_ms)
+    return {partition: log.end for partition, log in logs.items()}
+
+
+def _planned(reading: Reading, start: Offsets, end: Offsets, logs: dict[TopicPartition, Log]) -> list[InputPartition]:
+    ranges, losses = ranges_between(start, end, logs)
+    report(losses, reading.on_data_loss, reading.source)
+    return [RangePartition(one) for one in split(ranges, reading.partitions_min or 1)]
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
