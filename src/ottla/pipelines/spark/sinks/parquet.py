@@ -1,0 +1,117 @@
+"""Rows into Parquet files that any reader finds where they belong, each epoch once.
+
+Rule 1: an epoch is written into a directory that readers pass over (its name begins with _). When it is whole, a list
+        of its files and where they go is kept; then they are renamed one by one; then the list becomes the manifest.
+Rule 2: an epoch with a manifest is done. One with a list is finished by renaming what is still to be renamed: nothing
+        is computed again. Any other is written anew over what there is.
+Rule 3: names of files hold the pipeline, the checkpoint and the epoch, so that no two epochs write one file.
+
+Who must see an epoch whole or not at all reads the manifests; who reads the files sees a part of it for a moment.
+"""
+
+import json
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ottla.pipelines.spark.sinks.writing import Outcome, Run
+from ottla.pipelines.spark.sources import resolved
+from ottla.pipelines.spec import ParquetSink
+
+_OWN: Final = "_ottla"
+_ID_CHARACTERS: Final = 8
+
+
+class ParquetWriter:
+    def __init__(self, sink: ParquetSink, run: Run, spark: SparkSession) -> None:
+        self._sink = sink
+        self._target = resolved(run.directory, sink.path)
+        self._stem = f"{run.identity.group_id}.{sink.name}-{run.checkpoint_id[:_ID_CHARACTERS]}"
+        self._own = f"{self._target}/{_OWN}/{self._stem}"
+        self._files = _Files(spark, self._target)
+
+    def begin(self) -> None:
+        """The checkpoint's owner is the one who writes."""
+
+    def write(self, rows: DataFrame, epoch: int) -> Outcome:
+        manifest, moving, staged = (f"{self._own}/{epoch}.{kind}" for kind in ("json", "moving", "staged"))
+        if self._files.exists(manifest):
+            return Outcome(0, skipped=1)
+        if not self._files.exists(moving):
+            self._stage(rows, staged)
+            count = rows.sparkSession.read.schema(rows.schema).parquet(staged).count()
+            moves = self._moves(staged, epoch) if count else []  # Spark writes a file for no rows, too.
+            self._files.write(moving, json.dumps({"rows": count, "moves": moves}))
+        listed = json.loads(self._files.read(moving))
+        for source, target in listed["moves"]:
+            self._files.move(f"{staged}/{source}", f"{self._target}/{target}")
+        self._files.move(moving, manifest)
+        self._files.delete(staged)
+        return Outcome(listed["rows"])
+
+    def _stage(self, rows: DataFrame, staged: str) -> None:
+        writer = rows.write.mode("overwrite")
+        if self._sink.partition_by:
+            writer = writer.partitionBy(*self._sink.partition_by)
+        writer.parquet(staged)
+
+    def _moves(self, staged: str, epoch: int) -> list[tuple[str, str]]:
+        """From where in the staging directory to where under the target, for every file."""
+        moves = []
+        found = [path for path in self._files.under(staged) if path.endswith(".parquet")]
+        for number, path in enumerate(sorted(found)):
+            directory = path.rpartition("/")[0]
+            name = f"{self._stem}-{epoch:010d}-{number:05d}.parquet"
+            moves.append((path, f"{directory}/{name}" if directory else name))
+        return moves
+
+
+class _Files:
+    """The file system of an address, local or not: Spark's own, which knows the addresses that Spark knows."""
+
+    def __init__(self, spark: SparkSession, address: str) -> None:
+        jvm: Any = spark._jvm
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._text: Any = jvm.java.lang.String
+        self._streams: Any = jvm.org.apache.hadoop.io.IOUtils
+        self._bytes: Any = jvm.java.io.ByteArrayOutputStream
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        self._system: Any = self._path(address).getFileSystem(configuration)
+
+    def exists(self, path: str) -> bool:
+        return bool(self._system.exists(self._path(path)))
+
+    def under(self, directory: str) -> list[str]:
+        """The files below it, as seen from there."""
+        top = self._system.getFileStatus(self._path(directory)).getPath().toString() + "/"
+        found = []
+        files = self._system.listFiles(self._path(directory), True)
+        while files.hasNext():
+            found.append(files.next().getPath().toString().removeprefix(top))
+        return found
+
+    def move(self, source: str, target: str) -> None:
+        """Done already where the source is gone and the target there."""
+        if not self.exists(source) and self.exists(target):
+            return
+        self._system.mkdirs(self._path(target).getParent())
+        if not self._system.rename(self._path(source), self._path(target)):
+            raise OSError(f"{source} cannot be renamed to {target}")
+
+    def write(self, path: str, text: str) -> None:
+        """It appears whole."""
+        made = self._path(path + ".new")
+        stream = self._system.create(made, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        if not self._system.rename(made, self._path(path)):
+            raise OSError(f"{path} cannot be written")
+
+    def read(self, path: str) -> str:
+        stream = self._system.open(self._path(path))
+        bytes_read = self._bytes()
+        self._streams.copyBytes(stream, bytes_read, 4096, True)
+        return str(bytes_read.toString("UTF-8"))
+
+    def delete(self, path: str) -> None:
+        self._system.delete(self._path(path), True)
