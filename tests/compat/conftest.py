@@ -3,14 +3,16 @@
 import os
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "kafka"))  # The package `peers` serves the other suites too.
 
+from nodes.ottla_node import OttlaNode, running_node
 from nodes.shared_kafka import shared_kafka
-from nodes.topics import Server
+from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
 from peers.jars import fetch_jars, missing_programs
 
 
@@ -45,3 +47,29 @@ def kafka(kafka_jars: Path, shared_directory: Path) -> Iterator[Server]:
     """The one Apache Kafka of the test run."""
     with shared_kafka(kafka_jars, shared_directory / "shared-kafka") as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    """An Ottla for each process of the test run, shared by tests with topics of their own, as Kafka is."""
+    with running_node(tmp_path_factory.mktemp("ottla"), KEEPING | QUICK_GROUPS) as node:
+        yield node
+
+
+@pytest.fixture(params=["ottla", "kafka"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """Kafka's behaviour is the specification: what is claimed of Ottla is shown to hold of Kafka."""
+    chosen: Server = request.getfixturevalue(request.param)
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def numbers() -> Iterator[str]:
+    """One of each, in all processes of the test run."""
+    process = os.environ.get("PYTEST_XDIST_WORKER", "gw")
+    return (f"{process}-{number}" for number in count())
+
+
+@pytest.fixture
+def topics(request: pytest.FixtureRequest, numbers: Iterator[str]) -> Topics:
+    return Topics(request.node.name, numbers)

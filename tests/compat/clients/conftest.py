@@ -1,28 +1,11 @@
-"""Servers for clients: an Ottla per test process and one Apache Kafka, shared by tests with topics of their own."""
+"""Java's clients and tools, for the tests of what clients see."""
 
-import os
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 from nodes.java_members import SOURCE
 from nodes.java_tools import JavaTools, compiled, java_tools
-from nodes.ottla_node import OttlaNode, running_node
-from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
-
-
-@pytest.fixture(scope="session")
-def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
-    with running_node(tmp_path_factory.mktemp("ottla"), KEEPING | QUICK_GROUPS) as node:
-        yield node
-
-
-@pytest.fixture(params=["ottla", "kafka"])
-def server(request: pytest.FixtureRequest) -> Server:
-    """Kafka's behaviour is the specification: what is claimed of Ottla is shown to hold of Kafka."""
-    chosen: Server = request.getfixturevalue(request.param)
-    return chosen
 
 
 @pytest.fixture(scope="session")
@@ -36,15 +19,3 @@ def tools(kafka_jars: Path, java_classes: Path, tmp_path_factory: pytest.TempPat
     """Kafka's tools, and Java's clients as members of groups."""
     with java_tools(kafka_jars, tmp_path_factory.mktemp("tools"), java_classes) as started:
         yield started
-
-
-@pytest.fixture(scope="session")
-def numbers() -> Iterator[str]:
-    """One of each, in all processes of the test run."""
-    process = os.environ.get("PYTEST_XDIST_WORKER", "gw")
-    return (f"{process}-{number}" for number in count())
-
-
-@pytest.fixture
-def topics(request: pytest.FixtureRequest, numbers: Iterator[str]) -> Topics:
-    return Topics(request.node.name, numbers)

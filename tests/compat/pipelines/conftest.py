@@ -1,0 +1,25 @@
+"""A Spark for the tests of pipelines; servers and topics come from the directory above."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.pipelines.requirements import MissingRequirement, require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One for each process of the test run: it takes seconds to start."""
+    try:
+        require_spark()
+    except MissingRequirement as missing:
+        pytest.skip(str(missing))
+    from ottla.pipelines.spark.session import SessionOptions, open_session
+
+    session = open_session(SessionOptions(name="tests", master="local[2]"))
+    yield session
+    session.stop()
