@@ -131,7 +131,7 @@ class Offsets:
     # Looking.
 
     @property
-    def by_group(self) -> Mapping[str, Mapping[Place, Committed]]:
+    def by_group(self) -> dict[str, dict[Place, Committed]]:
         """The offsets of all groups that have any."""
         for group_id in [*self._latest]:
             self._put_latest(group_id)

@@ -4,10 +4,11 @@ Rule 1: it is computed for a group's epoch, with everything that the decision wh
 Rule 2: only members whose part differs are written, and then the epoch: whoever reads the records sees a target whole.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
-from ottla.core.groups.consumer.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from ottla.core.groups.consumer.assignors import ASSIGNORS, NOTHING, Assignment, GroupSpec, MemberSpec
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.member import Member
 from ottla.core.groups.consumer.records import target_epoch_record, target_record
@@ -36,26 +37,42 @@ def compute_target(
     now_ms: int,
 ) -> tuple[Target, list[CoordinatorRecord]]:
     """A new target with `member` as it will be, in place of the static member whose instance it is, if any."""
-    members = {**group.members, member.member_id: member}
+    members, assigned = {**group.members, member.member_id: member}, group.target
     if member.instance_id is not None:
         replaced = group.static_members.get(member.instance_id, member.member_id)
         if replaced != member.member_id:
             del members[replaced]
-    specs = {member_id: _spec(group, one, topics) for member_id, one in members.items()}
+            assigned = {**assigned, member.member_id: assigned.get(replaced, {})}
+    specs = _same(group, member, members, topics) if is_homogeneous else _each(group, members, topics)
     counted = frozenset().union(*{spec.topics for spec in specs.values()})
     partitions = {topic_id: len(topics.image.topics_by_id[topic_id].partitions) for topic_id in counted}
-    assignment = ASSIGNORS[assignor](GroupSpec(specs, partitions, is_homogeneous))
+    assignment = ASSIGNORS[assignor](GroupSpec(specs, partitions, is_homogeneous, assigned))
+    before = group.target
     written = [
         target_record(group.group_id, member_id, part)
         for member_id in specs
-        if (part := assignment.get(member_id, {})) != group.target.get(member_id)
+        if (part := assignment.get(member_id, NOTHING)) is not (old := before.get(member_id)) and part != old
     ]
     written.append(target_epoch_record(group.group_id, epoch, now_ms))
-    return Target(epoch, assignment.get(member.member_id, {})), written
+    return Target(epoch, assignment.get(member.member_id, NOTHING)), written
 
 
-def _spec(group: ConsumerGroup, member: Member, topics: TopicView) -> MemberSpec:
-    return MemberSpec(subscribed_ids(group, member, topics), group.target_of(member), member.instance_id)
+def _each(group: ConsumerGroup, members: Mapping[str, Member], topics: TopicView) -> dict[str, MemberSpec]:
+    return {
+        member_id: MemberSpec(subscribed_ids(group, one, topics), one.instance_id) for member_id, one in members.items()
+    }
+
+
+def _same(
+    group: ConsumerGroup, member: Member, members: Mapping[str, Member], topics: TopicView
+) -> dict[str, MemberSpec]:
+    """All of them subscribed to what one did: they are looked up once, and told apart only where they are static."""
+    subscribed = subscribed_ids(group, member, topics)
+    specs = dict.fromkeys(members, MemberSpec(subscribed))
+    for instance_id, member_id in (*group.static_members.items(), (member.instance_id, member.member_id)):
+        if instance_id is not None and member_id in members:
+            specs[member_id] = MemberSpec(subscribed, instance_id)
+    return specs
 
 
 def _subscribed(group: ConsumerGroup, member: Member) -> frozenset[str]:

@@ -3,9 +3,18 @@
 from typing import Final
 
 from ottla.core.groups.consumer.assignors.range_assignor import assign_ranges
-from ottla.core.groups.consumer.assignors.spec import Assignment, Assignor, GroupSpec, MemberSpec
+from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment, Assignor, GroupSpec, MemberSpec
 from ottla.core.groups.consumer.assignors.uniform import assign_uniformly
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
 
-__all__ = ["ASSIGNORS", "Assignment", "Assignor", "GroupSpec", "MemberSpec", "assign_ranges", "assign_uniformly"]
+__all__ = [
+    "ASSIGNORS",
+    "NOTHING",
+    "Assignment",
+    "Assignor",
+    "GroupSpec",
+    "MemberSpec",
+    "assign_ranges",
+    "assign_uniformly",
+]

@@ -6,15 +6,13 @@ Rule 3: what it is given is not changed; the partitions in an answer are new set
 """
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Assignment = Mapping[bytes, Set[int]]
 """Partitions by topic id; a topic without partitions is left out."""
-
-
-_NOTHING: Assignment = MappingProxyType({})
+NOTHING: Final[Assignment] = MappingProxyType({})
 
 
 class MemberSpec(NamedTuple):
@@ -22,8 +20,6 @@ class MemberSpec(NamedTuple):
 
     topics: Set[bytes]
     """The ids of the topics that it subscribed to and that exist."""
-    assigned: Assignment = _NOTHING
-    """Its part of the target assignment so far."""
     instance_id: str | None = None
 
 
@@ -35,6 +31,11 @@ class GroupSpec:
     """How many partitions each subscribed topic has, by topic id."""
     is_homogeneous: bool
     """All members subscribed to the same topics."""
+    assigned: Mapping[str, Assignment] = field(default_factory=dict)
+    """The members' parts of the target assignment so far, and maybe parts of others."""
+
+    def assigned_to(self, member_id: str) -> Assignment:
+        return self.assigned.get(member_id, NOTHING)
 
 
 Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]

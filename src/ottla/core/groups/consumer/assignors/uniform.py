@@ -8,7 +8,7 @@ Rule 2: a member gives up only what it has too much of, or what it is no longer 
 from collections.abc import Mapping, Set
 from itertools import islice
 
-from ottla.core.groups.consumer.assignors.spec import Assignment, GroupSpec
+from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment, GroupSpec
 from ottla.core.groups.consumer.assignors.uniform_mixed import assign_mixed
 
 
@@ -19,44 +19,61 @@ def assign_uniformly(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
-    """All members subscribed to the same topics: each has its quota, and some of them one more."""
-    members = sorted(spec.members.items())
-    topics = sorted(members[0][1].topics)
-    quota, with_one_more = divmod(sum(spec.partitions[topic_id] for topic_id in topics), len(members))
-    kept: dict[str, Assignment] = {}
-    room: dict[str, int] = {}
-    for place, (member_id, member) in enumerate(members):
-        has_one_more = with_one_more > 0
-        kept[member_id], left = _keep(member.assigned, topics, quota + has_one_more)
-        if left > 0 and has_one_more and len(members) - place > with_one_more:
-            # Somebody after it may already hold one more; the last ones have no choice.
-            left, has_one_more = left - 1, False
-        if left:
-            room[member_id] = left
-        with_one_more -= has_one_more
+    """All members subscribed to the same topics: each has its quota, and some of them one more.
 
-    free = iter(_free(spec, topics, kept))
+    This runs for everyone who joins, over all members, most of whom keep what they have: they cost a look each.
+    """
+    member_ids = sorted(spec.members)
+    topics = spec.members[member_ids[0]].topics
+    quota, with_one_more = divmod(sum(spec.partitions[topic_id] for topic_id in topics), len(member_ids))
+    shares: dict[str, Assignment] = {}
+    room: dict[str, int] = {}
+    assigned = spec.assigned
+    for place, member_id in enumerate(member_ids):
+        share = assigned.get(member_id, NOTHING)
+        limit = quota + 1 if with_one_more else quota
+        has = 0
+        for topic_id, partitions in share.items():
+            has += len(partitions) if topic_id in topics else limit + 1
+        if has > limit:
+            share, has = _keep(share, topics, limit)
+        shares[member_id] = share
+        if has == limit:
+            with_one_more -= limit > quota
+        elif limit > quota and len(member_ids) - place > with_one_more:
+            # Somebody after it may already hold one more; the last ones have no choice.
+            if has < quota:
+                room[member_id] = quota - has
+        else:
+            room[member_id] = limit - has
+            with_one_more -= limit > quota
+
+    free = iter(_free(spec, topics, shares) if room else ())
     for member_id, left in room.items():
-        wider = {topic_id: set(partitions) for topic_id, partitions in kept[member_id].items()}
+        wider = {topic_id: set(partitions) for topic_id, partitions in shares[member_id].items()}
         for topic_id, partition in islice(free, left):
             wider.setdefault(topic_id, set()).add(partition)
-        kept[member_id] = wider
-    return kept
+        shares[member_id] = wider
+    return shares
 
 
-def _keep(assigned: Assignment, topics: list[bytes], quota: int) -> tuple[Assignment, int]:
-    """What a member keeps of its partitions, and how many more it may get."""
+def _keep(share: Assignment, topics: Set[bytes], limit: int) -> tuple[Assignment, int]:
+    """What a member keeps of its partitions, and how many they are."""
     kept: dict[bytes, Set[int]] = {}
-    for topic_id in topics:
-        if quota and (partitions := assigned.get(topic_id)):
-            kept[topic_id] = partitions if len(partitions) <= quota else set(sorted(partitions)[:quota])
-            quota -= len(kept[topic_id])
-    return kept, quota
+    left = limit
+    for topic_id in sorted(share.keys() & topics):
+        if left:
+            partitions = share[topic_id]
+            kept[topic_id] = partitions if len(partitions) <= left else set(sorted(partitions)[:left])
+            left -= len(kept[topic_id])
+    return kept, limit - left
 
 
-def _free(spec: GroupSpec, topics: list[bytes], kept: Mapping[str, Assignment]) -> list[tuple[bytes, int]]:
-    free = {topic_id: set(range(spec.partitions[topic_id])) for topic_id in topics}
-    for assignment in kept.values():
-        for topic_id, partitions in assignment.items():
-            free[topic_id] -= partitions
-    return [(topic_id, partition) for topic_id in topics for partition in sorted(free[topic_id])]
+def _free(spec: GroupSpec, topics: Set[bytes], shares: Mapping[str, Assignment]) -> list[tuple[bytes, int]]:
+    """What nobody has, in order."""
+    free = []
+    for topic_id in sorted(topics):
+        taken = set().union(*[share[topic_id] for share in shares.values() if topic_id in share])
+        left = set(range(spec.partitions[topic_id])) - taken
+        free += [(topic_id, partition) for partition in sorted(left)]
+    return free

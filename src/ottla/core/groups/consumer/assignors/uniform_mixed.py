@@ -37,9 +37,9 @@ class _Mixed:
                 self._subscribers.setdefault(topic_id, []).append(place)
         self._owners = {topic_id: [_NOBODY] * spec.partitions[topic_id] for topic_id in self._subscribers}
         for place, member_id in enumerate(self._member_ids):
-            member = spec.members[member_id]
-            for topic_id, partitions in member.assigned.items():
-                if topic_id in member.topics:
+            topics = spec.members[member_id].topics
+            for topic_id, partitions in spec.assigned_to(member_id).items():
+                if topic_id in topics:
                     self._load[place] += len(partitions)
                     for partition in partitions:
                         self._owners[topic_id][partition] = place
