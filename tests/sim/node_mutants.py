@@ -202,7 +202,61 @@ MUTANTS = [
         "upper = self.high_watermark",
         "a reader at read_committed is given what nobody has committed",
     ),
+    Mutant(
+        "producer-forgotten-with-its-epoch",
+        PRODUCERS,
+        "producer.coordinator_epoch = marker.coordinator_epoch\n        producer.last_timestamp = header.max_timestamp",
+        "producer.coordinator_epoch = marker.coordinator_epoch\n"
+        "        producer.last_timestamp = header.max_timestamp if producer.batches else NO_TIMESTAMP",
+        "KAFKA-9144: after a marker that raises its epoch a producer is taken for old, and forgotten; a coordinator "
+        "that was replaced is believed",
+    ),
+    Mutant(
+        "old-coordinator-believed",
+        PRODUCERS,
+        "if marker.coordinator_epoch < known.coordinator_epoch:",
+        "if False:",
+        "the epoch of coordinators goes back",
+    ),
     # Groups.
+    Mutant(
+        "offsets-expire-while-loading",
+        "ottla.broker.coordinator",
+        "                position += header.size\n",
+        "                position += header.size\n"
+        "                if hasattr(hosted.shard, 'offset_requests'):\n"
+        "                    for old in hosted.shard.offset_requests.expired(self._now_ms()):\n"
+        "                        hosted.shard.replay(old, Origin(header.base_offset, 0))\n",
+        "KAFKA-8069: offsets are taken for those of no group before their group is read",
+    ),
+    Mutant(
+        "no-expiry-taken-for-one",
+        "ottla.core.groups.offset_requests",
+        "if value.expire_timestamp != NO_EXPIRY:",
+        "if True:",
+        "KAFKA-8069: an offset that says nothing of its expiry is gone with the first look",
+    ),
+    Mutant(
+        "static-member-rebalances",
+        "ottla.core.groups.classic",
+        "if group.selected_protocol() == group.protocol_name:",
+        "if False:",
+        "KIP-345: a restart within the session costs a rebalance",
+    ),
+    Mutant(
+        "static-place-given-away",
+        "ottla.core.groups.consumer.heartbeat",
+        "leave_for_a_while(group, member)",
+        "fence(here, group, [member], now_ms)",
+        "who leaves for a moment finds another in its place",
+    ),
+    Mutant(
+        "migrated-with-nothing",
+        "ottla.core.groups.consumer.migration",
+        "assigned=owned(assignment, epoch),",
+        "assigned={},",
+        "what classic members own is given away when the group goes to the consumer protocol",
+    ),
     Mutant(
         "answered-before-committed",
         HOSTED,
@@ -276,5 +330,8 @@ FOUND_BY = {
     "aborted-offsets-count": 19,
     "pending-offsets-ignored": 49,
     "markers-not-loaded": 4,
+    "static-member-rebalances": 9,
+    "static-place-given-away": 44,
+    "migrated-with-nothing": 54,
 }
 """A seed that found it last time, played first."""

@@ -11,11 +11,12 @@ from ottla.sim.network import SimNetwork, Weather
 from ottla.sim.node.committed import with_verdict
 from ottla.sim.node.coordination_audit import check_exactly_once, check_marked, check_transactions
 from ottla.sim.node.group_history import NOTHING, GroupHistory
+from ottla.sim.node.group_offsets import INPUT
 from ottla.sim.node.ledger import ID, Key, Ledger, Sent
 from ottla.sim.node.scene import LiveTopic, Scene
 from ottla.sim.node.swarm import TopicPlan
 from ottla.sim.node.transaction_history import Transaction, TransactionHistory
-from ottla.sim.node.workers import INPUT, OUTPUT
+from ottla.sim.node.workers import OUTPUT
 from ottla.sim.records import TRANSACTIONAL, Record, decode, encode, encode_marker
 from ottla.wire.api.fetch import AbortedTransaction
 
@@ -179,6 +180,56 @@ def test_owners_that_follow_each_other_are_no_violation() -> None:
     history.released(GROUP, "b", [KEY])
     history.extended(GROUP, "b", until=12.0)
     history.given(GROUP, "c", [KEY], 5.0, until=9.0)
+
+
+def test_members_that_follow_each_other_as_one_instance_are_no_violation() -> None:
+    history = GroupHistory()
+    history.assigned(GROUP, 1, "a", [KEY], 1.0, instance="i", asked_at=0.5)
+    history.assigned(GROUP, 1, "b", [KEY], 3.0, instance="i", asked_at=2.0)
+    committed(history, 5, 4.0, 4.1, "b")
+    history.assigned(GROUP, 1, "c", [KEY], 6.0, instance="i", asked_at=2.5)  # Before or after b? Nobody knows.
+    committed(history, 6, 7.0, 7.1, "b")
+    history = GroupHistory()
+    history.given(GROUP, "a", [KEY], 1.0, until=4.0, instance="i")
+    history.away(GROUP, "a", [KEY], until=5.0, instance="i")
+    history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="i")
+
+
+def test_a_group_without_offsets_may_be_forgotten() -> None:
+    """Its generations begin anew; an answer of the group before it says nothing about this one."""
+    history = GroupHistory()
+    history.assigned(GROUP, 2, "a", [KEY], 1.0)
+    history.assigned(GROUP, 1, "b", [KEY], 9.0, asked_at=8.0)
+    history.assigned(GROUP, 2, "c", [KEY], 9.5, asked_at=0.5)
+    committed(history, 5, 10.0, 10.1, "b")
+
+
+def test_planted_anomalies_of_instances_and_forgotten_groups_are_found() -> None:
+    def older_commits() -> None:
+        history = GroupHistory()
+        history.assigned(GROUP, 1, "a", [KEY], 1.0, instance="i", asked_at=0.5)
+        history.assigned(GROUP, 1, "b", [KEY], 3.0, instance="i", asked_at=2.0)
+        committed(history, 5, 4.0, 4.1, "a")
+
+    def another_instance() -> None:
+        history = GroupHistory()
+        history.assigned(GROUP, 1, "a", [KEY], 1.0, instance="i", asked_at=0.5)
+        history.assigned(GROUP, 1, "b", [KEY], 3.0, instance="j", asked_at=0.6)
+
+    def given_while_away() -> None:
+        history = GroupHistory()
+        history.given(GROUP, "a", [KEY], 1.0, until=4.0, instance="i")
+        history.away(GROUP, "a", [KEY], until=5.0, instance="i")
+        history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="j")
+
+    def forgotten_with_offsets() -> None:
+        history = GroupHistory()
+        history.assigned(GROUP, 2, "a", [KEY], 1.0)
+        committed(history, 5, 2.0, 2.1, "a")
+        history.assigned(GROUP, 1, "b", [KEY], 9.0, asked_at=8.0)
+
+    for history in (older_commits, another_instance, given_while_away, forgotten_with_offsets):
+        found_in("I11", history)
 
 
 def test_planted_owners_at_the_same_time_are_found() -> None:

@@ -9,11 +9,11 @@ from collections import Counter
 
 from ottla.client.core.errors import ClientError
 from ottla.sim.checkers import Violation
+from ottla.sim.node.group_offsets import INPUT, Hindered, fetch_offsets
 from ottla.sim.node.ledger import Key, name_of
 from ottla.sim.node.readers import Damaged, read_all
 from ottla.sim.node.scene import Line, Scene
-from ottla.sim.node.transactional import Hindered
-from ottla.sim.node.workers import INPUT, OUTPUT, fetch_offsets
+from ottla.sim.node.workers import OUTPUT
 from ottla.sim.records import Record
 
 
@@ -30,8 +30,9 @@ async def _read_stable(line: Line, key: Key) -> dict[int, Record]:
     while True:
         try:
             unmarked: dict[int, int] = {}
-            _, _, end = await read_all(line, key, unmarked=unmarked)
             found, _, stable = await read_all(line, key, committed=True)
+            # After it: a marker that is written between the two is in the second.
+            _, _, end = await read_all(line, key, unmarked=unmarked)
             if stable >= end:
                 check_marked(key, unmarked)
                 return found

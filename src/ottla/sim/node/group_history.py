@@ -1,14 +1,16 @@
 """What members were told of their groups, and whether it fits together.
 
-Rule 1: in one generation of a classic group a partition has one owner.
-Rule 2: in a group of the consumer protocol a partition has one owner at a time: whoever has it keeps it until it says
-        that it gave it back, or until its session can be over.
+Rule 1: in one generation of a classic group a partition has one owner: a member, or those that follow one another as
+        one instance.
+Rule 2: in a group of the consumer protocol, and where both protocols meet, a partition has one owner at a time: whoever
+        has it keeps it until it says that it gave it back, or until its session can be over. A static member that
+        has gone for a while has not given back anything.
 Rule 3: a commit is refused if, when it was sent, somebody else had been given the partition since its member was.
 Rule 4: a fetched offset is one that somebody committed, and none was committed for certain after that one was over.
 Every commit carries an id of its own in its metadata, so that it is known which one was fetched.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import Key, name_of
@@ -16,6 +18,7 @@ from ottla.sim.node.transaction_history import Outcome, Transaction
 
 NEVER = float("inf")
 _RELEASED = -1.0
+_NOBODY_KNOWS = ""
 NOTHING = -1
 """What is fetched where nobody has committed."""
 
@@ -50,6 +53,11 @@ class _Owner:
     until: float = NEVER
     """When its session may be over; `NEVER` in a classic group, where generations count."""
     generation: int = NOTHING
+    instance: str | None = None
+
+    def is_followed_by(self, member: str, instance: str | None) -> bool:
+        """Whether that is the same member, or comes in the name of the same instance."""
+        return self.member == member or (instance is not None and self.instance == instance)
 
 
 @dataclass(slots=True)
@@ -58,6 +66,8 @@ class _Group:
     assigned: dict[tuple[int, Key], str] = field(default_factory=dict)
     """By generation of a classic group."""
     commits: dict[Key, list[Commit]] = field(default_factory=dict)
+    since: float = 0.0
+    """When it was seen that this is another group of the name."""
     finished: dict[Key, None] = field(default_factory=dict)
     """Partitions of which a member has committed the end, after the last was written."""
 
@@ -72,28 +82,80 @@ class GroupHistory:
 
     # Who owns what.
 
-    def assigned(self, name: str, generation: int, member: str, partitions: "list[Key]", now: float) -> None:
-        """A member of a classic group was told its part of a generation."""
-        group = self.group(name)
+    def assigned(
+        self,
+        name: str,
+        generation: int,
+        member: str,
+        partitions: "list[Key]",
+        now: float,
+        *,
+        instance: str | None = None,
+        asked_at: float = 0.0,
+    ) -> None:
+        """A member of a classic group, which asked to join at `asked_at`, was told its part of a generation."""
+        group, who = self.group(name), instance or member
+        told = _Owner(member, now, generation=generation, instance=instance)
+        self._look_for_another(group, told, partitions, asked_at)
+        if asked_at < group.since:
+            return
         for key in partitions:
-            owner = group.assigned.setdefault((generation, key), member)
-            if owner != member:
+            owner = group.assigned.setdefault((generation, key), who)
+            if owner != who:
                 raise Violation(
-                    "I11", f"{name_of(key)} belongs to {owner} and {member} in generation {generation} of {name}"
+                    "I11", f"{name_of(key)} belongs to {owner} and {who} in generation {generation} of {name}"
                 )
-            if key not in group.owners or group.owners[key].generation < generation:  # Answers may come late.
-                group.owners[key] = _Owner(member, now, generation=generation)
+            known = group.owners.get(key)
+            if known is None or known.generation < generation:  # Answers may come late.
+                group.owners[key] = told
+            elif known.generation == generation and known.member != member:
+                # One came after the other in the name of one instance. Which is which, is clear only from afar.
+                group.owners[key] = told if asked_at > known.since else replace(told, member=_NOBODY_KNOWS)
 
-    def given(self, name: str, member: str, partitions: "list[Key]", now: float, until: float) -> None:
+    def _look_for_another(self, group: _Group, told: _Owner, partitions: "list[Key]", asked_at: float) -> None:
+        """Generations begin anew only where the group was forgotten: nobody was in it, and it had no offsets."""
+        told_before = {key: owner for key, owner in group.owners.items() if owner.since < asked_at}
+        now_others = [told_before[key] for key in partitions if key in told_before]
+        if all(owner.generation <= told.generation for owner in told_before.values()) and all(
+            owner.generation < told.generation or owner.is_followed_by(told.member, told.instance)
+            for owner in now_others
+        ):
+            return
+        held = next((one for some in group.commits.values() for one in some if one.holds_from < asked_at), None)
+        if held is not None:
+            raise Violation(
+                "I11", f"{told.member} is in generation {told.generation} of a group that forgot {_told(held)}"
+            )
+        group.since = asked_at
+        group.owners.clear()
+        group.assigned.clear()
+
+    def given(
+        self,
+        name: str,
+        member: str,
+        partitions: "list[Key]",
+        now: float,
+        until: float,
+        *,
+        instance: str | None = None,
+    ) -> None:
         """A member of the consumer protocol was told that these are its own; its session lasts until then at least."""
         group = self.group(name)
         for key in partitions:
             owner = group.owners.get(key)
-            if owner is not None and owner.member != member and owner.until > now:
+            if owner is not None and not owner.is_followed_by(member, instance) and owner.until > now:
                 raise Violation(
                     "I11", f"{name_of(key)} was given to {member} of {name}, but {owner.member} has not given it back"
                 )
-            group.owners[key] = _Owner(member, now, until)
+            group.owners[key] = _Owner(member, now, until, instance=instance)
+
+    def away(self, name: str, member: str, partitions: "list[Key]", until: float, *, instance: str) -> None:
+        """A static member has gone for a while; its partitions are its own until then at least."""
+        for key in partitions:
+            owner = self.group(name).owners.get(key)
+            if owner is not None and owner.member == member:
+                owner.until, owner.instance = until, instance
 
     def extended(self, name: str, member: str, until: float) -> None:
         """A heartbeat was answered."""
@@ -121,7 +183,9 @@ class GroupHistory:
     def granted(self, commit: Commit, now: float) -> None:
         commit.granted_at = now
         owner = self.group(commit.group).owners.get(commit.where)
-        if owner is not None and owner.member != commit.member and owner.since < commit.sent_at:
+        if owner is None or owner.member in (commit.member, _NOBODY_KNOWS):
+            return
+        if owner.since < commit.sent_at:
             raise Violation(
                 "I11",
                 f"{_told(commit)} by {commit.member} was granted; {owner.member} owned the partition since before",

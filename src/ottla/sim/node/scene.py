@@ -22,6 +22,8 @@ NODE = Address("node", 9092)
 ANSWER_MS_MAX = 2_500
 CONNECT_TIMEOUT_MS = 2_000
 OF_GROUP, OF_TRANSACTION = 0, 1
+MIXED = "mixed"
+"""The protocol of groups whose members are of both."""
 
 
 @dataclass(slots=True)
@@ -46,7 +48,9 @@ class Scene:
         self.transactions = TransactionHistory()
         self.groups = GroupHistory()
         self.protocol = ""
-        """Of all groups: one group has members of one protocol."""
+        """Of all groups: `classic`, `consumer`, or `MIXED`."""
+        self.hazards: frozenset[str] = frozenset()
+        """See `NodeSwarm.hazards`."""
         self.workers: dict[str, None] = {}
         """The groups that take part."""
         self.sources: dict[bytes, tuple[str, Key, int]] = {}

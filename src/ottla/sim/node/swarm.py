@@ -16,6 +16,13 @@ COORDINATED = ("transactional", "group_consumer", "transformer")
 _COORDINATED = 0.5
 """How many of the seeds have some of them."""
 _COORDINATION = 1 << 32
+_HAZARDS = 1 << 33
+
+STATIC = "static members"
+OLD_COORDINATORS = "old coordinators"
+EXPIRING_OFFSETS = "expiring offsets"
+_HAZARDOUS = 0.6
+"""How many of the seeds with coordination have some of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,9 @@ class NodeSwarm:
     """What befalls the node, and about every how many seconds."""
     rot: bool
     protocol: str = "classic"
-    """That groups are of: `classic` or `consumer`."""
+    """That groups are of: `classic`, `consumer` or `mixed`."""
+    hazards: tuple[str, ...] = ()
+    """What is rare in the life of coordinators."""
 
     def __str__(self) -> str:
         topics = "; ".join(
@@ -69,7 +78,8 @@ class NodeSwarm:
         broker = " ".join(f"{name}={value}" for name, value in self.broker.items())
         return (
             f"{broker}; {topics}; clients {','.join(self.clients)}; {self.weather}; faults {len(self.faults)}; "
-            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}"
+            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; groups {self.protocol}; "
+            f"hazards {','.join(self.hazards) or 'none'}"
         )
 
 
@@ -77,7 +87,10 @@ def draw(random: Random, seed: int = 0) -> NodeSwarm:
     swarm = _draw(random)
     # By chance of its own: a seed without coordination stays the run that it was.
     coordination = Random(seed + _COORDINATION)
-    return _with_coordination(swarm, coordination) if coordination.random() < _COORDINATED else swarm
+    if coordination.random() >= _COORDINATED:
+        return swarm
+    swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
+    return _with_hazards(swarm, hazards) if hazards.random() < _HAZARDOUS else swarm
 
 
 def _draw(random: Random) -> NodeSwarm:
@@ -172,6 +185,26 @@ def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
         crash_steps=swarm.crash_steps if is_lossy else 0,
         mishaps=swarm.mishaps if is_lossy else lossless,
     )
+
+
+def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
+    """The same life, in which what is remembered is looked through for what is old, all the time."""
+    hazards = [one for one in (STATIC, OLD_COORDINATORS) if random.random() < 0.6]
+    broker = {
+        "producer.id.expiration.check.interval.ms": "1000",
+        "offsets.retention.check.interval.ms": "1000",
+    }
+    protocol = random.choice((swarm.protocol, "mixed"))
+    if random.random() < 0.3:
+        # Groups that nobody is in forget where they were: only those take part that bear it.
+        hazards.append(EXPIRING_OFFSETS)
+        broker["offsets.retention.minutes"] = "1"
+        clients = [kind for kind in swarm.clients if kind not in ("group_consumer", "transformer")]
+        mishaps = swarm.mishaps | {"leap_clock": 6.0, "kill": 4.0}
+        swarm = replace(swarm, clients=(*clients, "keeper", "keeper"), mishaps=mishaps)
+    elif random.random() < 0.5:
+        swarm = replace(swarm, clients=(*swarm.clients, "keeper"))
+    return replace(swarm, broker=swarm.broker | broker, hazards=tuple(hazards), protocol=protocol)
 
 
 def _fewer(random: Random, clients: tuple[str, ...]) -> tuple[str, ...]:

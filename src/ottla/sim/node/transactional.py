@@ -13,10 +13,13 @@ from typing import Any
 from ottla.client.core.errors import ClientError
 from ottla.sim.checkers import Violation
 from ottla.sim.node.group_history import Commit
+from ottla.sim.node.group_offsets import Hindered
 from ottla.sim.node.ledger import Key, Sent, name_of
 from ottla.sim.node.members import NOT_READY, STALE, Member
+from ottla.sim.node.old_coordinator import OldCoordinator
 from ottla.sim.node.scene import OF_TRANSACTION, Line, Scene, record_of
 from ottla.sim.node.senders import ALL, Outgoing, answers_of, request_of, settle
+from ottla.sim.node.swarm import OLD_COORDINATORS
 from ottla.sim.node.transaction_history import Transaction
 from ottla.sim.records import CODECS, TRANSACTIONAL, encode
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -59,10 +62,6 @@ _OVER = (Error.INVALID_TXN_STATE, Error.TRANSACTION_ABORTABLE, Error.OUT_OF_ORDE
 _NOT_THERE = (Error.UNKNOWN_TOPIC_ID, Error.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-class Hindered(Exception):
-    """The transaction cannot be committed."""
-
-
 class Session:
     """One producer in the name of a transactional id, and the transaction it has open."""
 
@@ -80,6 +79,7 @@ class Session:
         self.transaction: Transaction | None = None
         self._left_behind: list[EndTxnRequest | Outgoing] = []
         """Sent before the transaction of now, and of no use any more."""
+        self.old_coordinator = OldCoordinator(scene, line)
 
     # Identity.
 
@@ -161,6 +161,7 @@ class Session:
                 await self._scene.pause(0.5)
                 continue
             if error is Error.NONE:
+                self.old_coordinator.wrote(self.transaction, where, *self._identity)
                 return
             self._check(error, f"a batch for {name_of(where)}", (*_OVER, *_NOT_THERE))
             await self._scene.pause(0.3)
@@ -216,6 +217,7 @@ class Session:
             producer_epoch=epoch,
             generation_id=member.generation,
             member_id=member.member_id,
+            group_instance_id=member.instance,
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=topic,
@@ -362,6 +364,8 @@ class TransactionalProducer:
             await self._session.send(where, records, waits=random.random() >= self._fails)
             if random.random() < 2 * self._fails:
                 await self._session.arrive_late()
+            if OLD_COORDINATORS in self._scene.hazards and random.random() < 0.3:
+                await self._session.old_coordinator.speak()
             if random.random() < self._fails:
                 await self._scene.pause(2 * self._timeout_ms / 1000)
         if random.random() < self._fails or self._scene.ending:

@@ -11,35 +11,36 @@ from typing import Any
 
 from ottla.client.core.errors import ClientError
 from ottla.sim.checkers import Violation
+from ottla.sim.node.classic_member import ClassicMember
 from ottla.sim.node.committed import with_verdict
-from ottla.sim.node.group_history import NOTHING
+from ottla.sim.node.consumer_member import ConsumerMember
+from ottla.sim.node.group_offsets import COMMIT_AGAIN, INPUT, Hindered, commit_offsets, fetch_offsets
 from ottla.sim.node.ledger import Key, Sent, name_of
-from ottla.sim.node.members import NOT_READY, STALE, ClassicMember, ConsumerMember, Member
+from ottla.sim.node.members import STALE, Member
 from ottla.sim.node.readers import batches_in
-from ottla.sim.node.scene import OF_GROUP, OF_TRANSACTION, Line, Scene
-from ottla.sim.node.transactional import TIMEOUTS_MS, Hindered, Session, new_writes
+from ottla.sim.node.scene import MIXED, OF_GROUP, OF_TRANSACTION, Line, Scene
+from ottla.sim.node.swarm import STATIC
+from ottla.sim.node.transactional import TIMEOUTS_MS, Session, new_writes
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.wire.errors import Error
 
-INPUT, OUTPUT = "input", "output"
+OUTPUT = "output"
 SESSION_MS = 3_000
 _BATCH_RECORDS_MAX = 5
 """A batch has to fit into the smallest segment."""
-_COMMIT_BY_NAME = 9
-_COMMIT_AGAIN = (*NOT_READY, Error.KAFKA_STORAGE_ERROR)
 _FETCH_AGAIN = (Error.KAFKA_STORAGE_ERROR, Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-_PROTOCOLS: dict[str, Callable[[Scene, Line, str, str, int], Member]] = {
+_PROTOCOLS: dict[str, Callable[[Scene, Line, str, str, int, str | None], Member]] = {
     "classic": ClassicMember,
     "consumer": ConsumerMember,
 }
+
+
+def member_of(scene: Scene, line: Line, group: str, instance: str | None) -> Member:
+    """Of the protocol of this run; where both meet, of either."""
+    protocol = scene.random.choice(list(_PROTOCOLS)) if scene.protocol == MIXED else scene.protocol
+    return _PROTOCOLS[protocol](scene, line, group, INPUT, SESSION_MS, instance)
 
 
 class Taken:
@@ -63,10 +64,13 @@ class Worker:
         self._line = Line(scene, name)
         kind = "transformers" if self.commits_in_transactions else "consumers"
         self.group = f"{scene.protocol}-{kind}"
-        self._member = _PROTOCOLS[scene.protocol](scene, self._line, self.group, INPUT, SESSION_MS)
+        # Some come in the name of the same instance.
+        instance = f"{kind}-{random.randrange(3)}" if STATIC in scene.hazards and random.random() < 0.7 else None
+        self._member = member_of(scene, self._line, self.group, instance)
         self._positions: dict[Key, int] = {}
         self._changes = 0
         self._fails = random.choice((0.0, 0.05, 0.15))
+        self._more_ways = ("restart",) * (STATIC in scene.hazards) + ("migrate",) * (scene.protocol == MIXED)
 
     async def run(self) -> None:
         scene = self._scene
@@ -102,9 +106,13 @@ class Worker:
         """Leave and come back, die and come back, or stand still for longer than a session."""
         random = self._scene.random
         if random.random() < self._fails:
-            match random.choice(("leave", "die", "pause")):
+            match random.choice(("leave", "die", "pause", *self._more_ways)):
                 case "leave":
                     await self._member.leave()
+                case "restart":
+                    await self._member.restart()
+                case "migrate":
+                    await self._migrate()
                 case "die":
                     self._die()
                 case "pause":
@@ -113,6 +121,12 @@ class Worker:
     def _die(self) -> None:
         self._line.hang_up()
         self._member.begin_anew()
+
+    async def _migrate(self) -> None:
+        """Come back as a member of either protocol, as an application does that was configured anew."""
+        old = self._member
+        self._member, self._changes = member_of(self._scene, self._line, self.group, old.instance), -1
+        await old.leave()
 
     async def _work(self) -> None:
         if self._changes != self._member.changes:
@@ -184,34 +198,16 @@ class GroupConsumer(Worker):
             for key, one in taken.items()
             if one.records
         ]
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=member.generation,
-            member_id=member.member_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=INPUT,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=commit.where[1],
-                            committed_offset=commit.offset,
-                            committed_metadata=commit.id,
-                        )
-                        for commit in commits
-                    ],
-                )
-            ],
-        )
-        answer = await self._line.call(request, at_most=_COMMIT_BY_NAME)
-        errors = {one.partition_index: Error(one.error_code) for one in answer.topics[0].partitions}
+        offsets = {commit.where: (commit.offset, commit.id) for commit in commits}
+        errors = await commit_offsets(self._line, self.group, member, offsets)
         for commit in commits:
-            error = errors[commit.where[1]]
+            error = errors[commit.where]
             if error is Error.NONE:
                 scene.groups.granted(commit, scene.now)
             elif error in STALE:
                 commit.is_refused = True
                 member.is_behind()
-            elif error not in _COMMIT_AGAIN:
+            elif error not in COMMIT_AGAIN:
                 raise Violation("I11", f"{commit.id} of {self.group} was refused: {error.name}")
         if any(errors.values()):
             raise Hindered(next(error.name for error in errors.values() if error))
@@ -267,24 +263,3 @@ class Transformer(Worker):
             for sent, source in zip(written, sources, strict=True):
                 scene.sources[sent.id] = self.group, *source
             await self._session.send(where, written)
-
-
-async def fetch_offsets(line: Line, group: str, keys: list[Key]) -> dict[Key, int]:
-    """Where a group is, once nothing is pending. Raises ClientError, `Hindered`."""
-    scene, began = line.scene, line.scene.now
-    topics = [OffsetFetchRequestTopics(name=INPUT, partition_indexes=[key[1] for key in keys])]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
-    answer = (await line.call(request, at_most=_COMMIT_BY_NAME)).groups[0]
-    error = Error(answer.error_code)
-    if error is not Error.NONE:
-        if error not in _COMMIT_AGAIN:
-            raise Violation("I11", f"the offsets of {group} cannot be fetched: {error.name}")
-        raise Hindered(error.name)
-    told = {(keys[0][0], one.partition_index): one for one in answer.topics[0].partitions}
-    for key, one in told.items():
-        if one.error_code == Error.UNSTABLE_OFFSET_COMMIT:
-            raise Hindered("an offset is pending")
-        if one.error_code:
-            raise Violation("I11", f"the offset of {group} for {name_of(key)}: {Error(one.error_code).name}")
-        scene.groups.fetched(group, key, one.committed_offset, one.metadata, began)
-    return {key: 0 if one.committed_offset == NOTHING else one.committed_offset for key, one in told.items()}

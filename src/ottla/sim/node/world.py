@@ -17,6 +17,7 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.network import SimNetwork
 from ottla.sim.node.admin import Admin
 from ottla.sim.node.coordination_audit import audit_coordination
+from ottla.sim.node.keepers import Keeper
 from ottla.sim.node.ledger import Key, Ledger, name_of
 from ottla.sim.node.machine import Machine, look_twice
 from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance, Pipeliner
@@ -40,6 +41,8 @@ SETTLED_S = 90.0
 LONGEST_WAIT_S = 6.0
 """No fetch waits longer."""
 _RESTART_S = 1.0
+_LEAP_MS = 90_000
+"""Longer than the shortest time that offsets can be kept for."""
 
 
 class Actor(Protocol):
@@ -58,6 +61,7 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
     "transactional": TransactionalProducer,
     "group_consumer": GroupConsumer,
     "transformer": Transformer,
+    "keeper": Keeper,
 }
 
 
@@ -71,6 +75,7 @@ class World:
         self.network = SimNetwork(random, swarm.weather)
         self.scene = Scene(random, clock, self.network, self.ledger, transcript.note)
         self.scene.protocol = swarm.protocol
+        self.scene.hazards = frozenset(swarm.hazards)
         self.config = Config.of(broker=swarm.broker)
         disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
         host = self.network.host("node")
@@ -78,7 +83,7 @@ class World:
         self.scene.stops = lambda: self.machine.stops
         self.admin = Admin(self.scene, "admin")
         # How long a transaction has been open is told by the wall clock: one that is set back gives it more time.
-        keeps_time = "jump_clock" not in swarm.mishaps
+        keeps_time = "jump_clock" not in swarm.mishaps and "leap_clock" not in swarm.mishaps
         self._watch = Watch(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else Watch()
         self._healing = False
         self.scene.is_calm = (
@@ -176,6 +181,8 @@ class World:
                     host.cut_off_until = self.clock.seconds + self.random.uniform(0, 6)
                 case "jump_clock":
                     self.clock.jump(self.random.choice((-20_000, -500, 500, 30_000)))
+                case "leap_clock":
+                    self.clock.jump(_LEAP_MS)
 
     async def _watch_node(self) -> None:
         while True:
