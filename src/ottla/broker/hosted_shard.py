@@ -255,7 +255,7 @@ class HostedShard(Generic[S]):
     ) -> None:
         """Replay and append records. Refused if they do not fit, or the log has failed.
 
-        With `is_held`, the answer can be held back: a run of them is appended before it leaves, and soon in any case.
+        With `is_held`, the answer can be held back: they are appended before it leaves, and soon in any case.
         """
         if isinstance(records, RecordRun):
             self._write_run(records, now_ms, is_held)
@@ -263,7 +263,7 @@ class HostedShard(Generic[S]):
         encoded = [encode_record(record) for record in records]
         limit = self._size_max
         sizes = [len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX for key, value in encoded]
-        size, is_alone = sum(sizes), len(self.partition.isr) == 1
+        size, is_written_now = sum(sizes), self._is_written_now(is_held)
         if atomic:
             self._check_size(size, limit)
         if self._queue_bytes + size > limit:
@@ -271,20 +271,21 @@ class HostedShard(Generic[S]):
         for (key, value), taken, record in zip(encoded, sizes, records, strict=True):
             if self._queue_bytes + taken > limit:
                 self._flush()
-            if not self._queue and not is_alone:
+            if not self._queue and not is_written_now:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._queue.append((now_ms, key, value, ()))
             self._queue_bytes += taken
             self.shard.replay(record, Origin(self._end_offset, now_ms))
             self._end_offset += 1
-        if is_alone:
+        if is_written_now:
             self._flush()
         self._check_there()
 
-    @property
-    def _commits_at_once(self) -> bool:
-        """What is written is committed: nobody else has to have it, and no sync is asked for."""
-        return len(self.partition.isr) == 1 and self.partition.log.log.config[FLUSH_MESSAGES] == FLUSH_MESSAGES.default
+    def _is_written_now(self, is_held: bool) -> bool:
+        """Nobody else has to have it; and it is not committed as soon as it is written, or nobody holds its answer."""
+        if len(self.partition.isr) > 1:
+            return False
+        return not is_held or self.partition.log.log.config[FLUSH_MESSAGES] != FLUSH_MESSAGES.default
 
     def write_held(self) -> bool:
         """Write what was decided for answers that are held back; whether they may leave."""
@@ -297,7 +298,7 @@ class HostedShard(Generic[S]):
         self._check_size(size, limit)
         if self._queue_bytes + size > limit:
             self._flush()
-        is_written_now = len(self.partition.isr) == 1 and not (is_held and self._commits_at_once)
+        is_written_now = self._is_written_now(is_held)
         if not self._queue and not is_written_now:
             asyncio.get_running_loop().call_soon(self._flush)
         self._queue += zip(repeat(now_ms), keys, values, repeat(()))

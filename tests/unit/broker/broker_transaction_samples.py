@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.broker.dispatch import Call, handler_of
+from ottla.broker.hosted_shard import HostedShard
 from ottla.broker.node import Node
 from ottla.config import Config
 from ottla.core.transactions.transaction import ProducerIdentity
@@ -82,9 +83,7 @@ class Broker:
         facts = message_of(type(request))
         assert facts.api_key is not None
         version = facts.versions[-1] if version is None else version
-        connection: Any = SimpleNamespace(
-            listener="PLAINTEXT", peer="test", close=lambda: None, hold=lambda hosted: hosted.write_held()
-        )
+        connection: Any = SimpleNamespace(listener="PLAINTEXT", peer="test", close=lambda: None, hold=_write_at_once)
         call = Call(self.node, connection, facts.api_key, version, 1, "client")
         response = handler_of(ApiKey(facts.api_key))(
             decode(type(request), version, bytearray(encode(request, version))), call
@@ -261,6 +260,12 @@ class Client:
 async def passed(ms: int) -> None:
     """Virtual time."""
     await asyncio.sleep(ms / 1000)
+
+
+def _write_at_once(hosted: HostedShard[Any]) -> None:
+    """As a connection that sends every answer by itself, and ends where it must not."""
+    if not hosted.write_held():
+        raise ConnectionAbortedError("what the answer tells of could not be written")
 
 
 async def eventually(holds: Callable[[], bool], within_ms: int = 60_000) -> None:

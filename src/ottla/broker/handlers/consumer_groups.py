@@ -34,6 +34,7 @@ def consumer_group_heartbeat(
         request.group_id,
         lambda shard, now_ms, _: shard.consumer.heartbeat(request, client, now_ms),
         refused=refused,
+        holder=call.connection,
     )
 
 
