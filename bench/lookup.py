@@ -57,7 +57,8 @@ def _findings(table: Table) -> list[str]:
         f"Anywhere, {more[0]:,} to {segments:,} segments, by offset: {growth(more[2], many[2])}; by time: "
         f"{growth(more[5], many[5])}. A log holds a bounded number of segments open, so most of these open the files "
         "they need.",
-        f"The very first look-up by time after a clean close: {growth(few[4], many[4])}. It reads the index of a file and one block of it.",
+        f"The very first look-up by time after a clean close: {growth(few[4], many[4])}. It reads the index of a file "
+        "and one block of it.",
         f"Without a summary: {gathering_ms * 1e3 / segments:.0f} µs a segment, once. Timestamps need not rise from "
         "segment to segment, so the end of every time index is read.",
         f"Opening takes {opening_ms * 1e3 / segments:.0f} µs a segment: the directory is listed with sizes and every "

@@ -19,15 +19,17 @@ from functools import cached_property
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown
+from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown, failed
 from ottla.broker.outlet import CLOSED, Outlet, Part, outlet_for
 from ottla.observe.trace import warn
+from ottla.wire.api import ApiKey
 from ottla.wire.codec import Malformed
-from ottla.wire.frame import UnknownRequest, decode_request
+from ottla.wire.frame import Request, UnknownRequest, decode_request
 
 if TYPE_CHECKING:
     from ottla.broker.hosted_shard import HostedShard
     from ottla.broker.node import Node
+    from ottla.broker.produce_lane import ProduceLanes
 
 _SIZE = Struct(">i")
 _OWN_BUFFER_MIN = 4096
@@ -65,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held: dict[HostedShard[Any], None] = {}
         """Who has to write before an answer leaves."""
         self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
+        self._lanes: ProduceLanes | None = None
         self._paused = False
         self._closed = False
         self._lost = False
@@ -184,6 +187,16 @@ class Connection(asyncio.BufferedProtocol):
         return asyncio.get_running_loop()
 
     def _receive(self, frame: memoryview) -> None:
+        known = self._take_lane(frame) if self._lanes is not None else None
+        if known is not None:
+            self._take_turn(known)
+        else:
+            self._receive_any(frame)
+        if not self._paused and self._is_behind():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _receive_any(self, frame: memoryview) -> None:
         try:
             request = decode_request(frame)
         except UnknownRequest as unknown:
@@ -196,27 +209,47 @@ class Connection(asyncio.BufferedProtocol):
         else:
             call = Call(self.node, self, request.api_key, request.version, request.correlation_id, request.client_id)
             result = answer(request.body, call)
+            if request.api_key == ApiKey.PRODUCE:
+                self._learn(frame, request)
         if result is None:
             return  # Produce with acks=0.
+        if isinstance(result, list | Hangup):
+            self._take_turn(result)
+        else:
+            self._wait_for(result, call)
+
+    def _take_lane(self, frame: memoryview) -> Frame | Hangup | None:
+        assert self._lanes is not None
+        try:
+            answered = self._lanes.take(frame)
+        except Exception as error:
+            return failed(ApiKey.PRODUCE, self._lanes.version, self, error)
+        return [answered] if answered is not None else None
+
+    def _learn(self, frame: memoryview, request: Request) -> None:
+        if self._lanes is None:
+            from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
+
+            self._lanes = ProduceLanes(self.node)
+        self._lanes.learn(frame, request.body, request.version)
+
+    def _take_turn(self, result: Frame | Hangup) -> None:
+        """Pass on an answer after those of the requests before it."""
         if type(result) is list and not self._open:
             self._pass_on(result)
         else:
-            self._wait_for_turn(result, call)
-        if not self._paused and self._is_behind():
-            self._paused = True
-            self._transport.pause_reading()
+            waiting = _Open()
+            waiting.answer = result
+            self._open.append(waiting)
+            self._pass_on_those_ready()
 
-    def _wait_for_turn(self, result: Frame | Hangup | Awaitable[Any], call: Call) -> None:
+    def _wait_for(self, result: Awaitable[Any], call: Call) -> None:
         waiting = _Open()
         self._open.append(waiting)
-        if isinstance(result, list | Hangup):
-            waiting.answer = result
-            self._pass_on_those_ready()
-        else:
-            # Asking a future whose it is takes as long as making it; most that is waited for is a reader's.
-            task = result if isinstance(result, asyncio.Future) else asyncio.ensure_future(result, loop=self.loop)
-            self._tasks[task] = None
-            task.add_done_callback(lambda done: self._finish(waiting, done, call))
+        # Asking a future whose it is takes as long as making it; most that is waited for is a reader's.
+        task = result if isinstance(result, asyncio.Future) else asyncio.ensure_future(result, loop=self.loop)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._finish(waiting, done, call))
 
     def _finish(self, waiting: _Open, task: asyncio.Future[Any], call: Call) -> None:
         self._tasks.pop(task, None)

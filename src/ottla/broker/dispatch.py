@@ -104,7 +104,7 @@ def answer(request: Any, call: Call) -> Frame | Hangup | Awaitable[Any] | None:
         later: Awaitable[Any] | None = response
         return later
     except Exception as error:
-        return _failed(call, error)
+        return failed(call.api_key, call.version, call.connection, error)
 
 
 def answer_late(response: "Future[Any]", call: Call) -> Frame | Hangup:
@@ -115,12 +115,12 @@ def answer_late(response: "Future[Any]", call: Call) -> Frame | Hangup:
             result = result()
         return encode_response(result, call.version, call.correlation_id)
     except Exception as error:
-        return _failed(call, error)
+        return failed(call.api_key, call.version, call.connection, error)
 
 
-def _failed(call: Call, error: Exception) -> Hangup:
+def failed(api_key: int, version: int, connection: "Connection", error: Exception) -> Hangup:
     """An error that no handler foresaw. The client cannot be told in the response's own words, so it is cut off."""
-    warn("request.failed", api=ApiKey(call.api_key).name, version=call.version, peer=call.connection.peer, error=error)
+    warn("request.failed", api=ApiKey(api_key).name, version=version, peer=connection.peer, error=error)
     return Hangup()
 
 

@@ -103,6 +103,11 @@ class Partition:
             self._commit(log.end_offset, size)
 
     @property
+    def syncs_records(self) -> bool:
+        """Whether the topic asks for syncs by the number of records."""
+        return self.log.log.flushes_messages
+
+    @property
     def must_sync(self) -> bool:
         return self.log.log.must_flush
 

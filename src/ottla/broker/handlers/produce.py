@@ -22,7 +22,7 @@ from ottla.wire.errors import Error, Refused
 _ACKS = (0, 1, -1)
 _ADMIN = "__admin_client"
 """The client id by which Kafka's tools may write to internal topics."""
-_TOPIC_IDS_SINCE = 13
+TOPIC_IDS_SINCE = 13
 
 _NOBODY_ASKED: Admissions = {}
 
@@ -59,7 +59,7 @@ def _produce(
     syncs: list[Sync] = []
     responses = []
     for topic in request.topic_data:
-        name = call.node.topic_name(topic.topic_id) if call.version >= _TOPIC_IDS_SINCE else topic.name
+        name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
         partitions = [
             _append(
                 call, request.acks, topic, name, one, syncs, admitted.get((name or "", one.index)) if admitted else None
@@ -95,7 +95,7 @@ def _append(
             raise admission
         appended = partition.append(memoryview(data.records), acks=acks, verification=admission)
     except Refused as refusal:
-        return _refused(data.index, refusal)
+        return refused(data.index, refusal)
     response = PartitionProduceResponse(
         index=data.index,
         error_code=Error.NONE,
@@ -108,7 +108,7 @@ def _append(
     return response
 
 
-def _refused(index: int, refusal: Refused) -> PartitionProduceResponse:
+def refused(index: int, refusal: Refused) -> PartitionProduceResponse:
     errors = refusal.record_errors if isinstance(refusal, InvalidRecords) else []
     return PartitionProduceResponse(
         index=index,

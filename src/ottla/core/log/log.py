@@ -12,6 +12,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from ottla.config import FLUSH_MESSAGES, Config
+from ottla.config.notation import LONG_MAX
 from ottla.core.log.epochs import LeaderEpochs
 from ottla.core.log.producers import CompletedTxn, Producers
 from ottla.core.log.segment import IndexEntries, RollReason, Segment, SegmentLimits
@@ -60,6 +61,11 @@ class Log:
             return self.high_watermark
         # Records may be deleted up to the middle of an open transaction; readers start after that.
         return max(min(unstable, self.high_watermark), self.log_start_offset)
+
+    @property
+    def flushes_messages(self) -> bool:
+        """Whether the topic asks for syncs by the number of records."""
+        return self._flush_messages < LONG_MAX
 
     @property
     def must_flush(self) -> bool:

@@ -1,0 +1,140 @@
+"""The short way of a Produce request that is like one before it.
+
+A producer sends the same request over and over: only the correlation id and the records differ. So the bytes before the
+records tell what is asked for, once a request with the same bytes was decoded.
+
+Rule 1: equal bytes mean the same. A lane serves a request whose every byte but the correlation id, the records and
+        their length equals that of one that was decoded; only then can no tagged field be there.
+Rule 2: what may have changed since is asked again: whether the topic is there, and whether this broker leads.
+Rule 3: whatever is out of the ordinary goes the long way (`handlers/produce`): transactions, topics whose records are
+        synced before they are acknowledged. Once the log was asked to append, there is no way back.
+Rule 4: the answer is that of the long way: encoded once, and the places of what changes found in it.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ottla.broker.handlers.produce import TOPIC_IDS_SINCE, refused
+from ottla.core.metadata.names import is_internal
+from ottla.wire.api import ApiKey
+from ottla.wire.api.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.wire.errors import Error, Refused
+from ottla.wire.frame import encode_response
+from ottla.wire.runtime import Fault, uvarint, uvarint_tail
+from ottla.wire.schema import message_of
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+
+_HEAD = Struct(">hhi")
+_CORRELATION_ID_AT = 4
+_CHANGING = Struct(">qqq")
+"""Base offset, log append time and log start offset: they stand next to each other in an answer."""
+_PROBE = (0x0123456789ABCDEF, 0x1122334455667788, 0x0FEDCBA987654321)
+_ENDS = bytes(3)
+"""Of a partition, its topic and the request, each without tagged fields."""
+_LANES_MAX = 64
+
+
+class ProduceLanes:
+    """The lanes of one connection."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self.version = -1
+        self._key_end = _HEAD.size
+        """What tells a request lies before it. It is the same for all partitions of a topic; who goes back and forth
+        between topics whose names are not equally long goes the long way."""
+        self._lanes: dict[bytes, _Lane] = {}
+
+    def take(self, frame: memoryview) -> bytes | None:
+        """The answer; None where the request has to go the long way."""
+        if len(frame) <= self._key_end:
+            return None
+        api_key, version, correlation_id = _HEAD.unpack_from(frame)
+        if version != self.version or api_key != ApiKey.PRODUCE:
+            return None
+        lane = self._lanes.get(frame[_HEAD.size : self._key_end].tobytes())
+        return lane.take(self._node, frame, self._key_end, correlation_id) if lane is not None else None
+
+    def learn(self, frame: memoryview, request: ProduceRequest, version: int) -> None:
+        """A request went the long way; the second of its kind opens a lane."""
+        key_end = _key_end(frame, request, version)
+        if key_end is None:
+            return
+        if (key_end, version) != (self._key_end, self.version):
+            self._key_end, self.version = key_end, version
+            self._lanes.clear()
+            return
+        topic = request.topic_data[0]
+        name = self._node.topic_name(topic.topic_id) if version >= TOPIC_IDS_SINCE else topic.name
+        if name is not None and not is_internal(name) and len(self._lanes) < _LANES_MAX:
+            self._lanes[frame[_HEAD.size : key_end].tobytes()] = _Lane(request, version)
+
+
+def _key_end(frame: memoryview, request: ProduceRequest, version: int) -> int | None:
+    """Where the length of the records stands in a request that a lane may serve."""
+    if request.transactional_id is not None or request.acks not in (1, -1):
+        return None
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None
+    records = request.topic_data[0].partition_data[0].records
+    if not records or not message_of(ProduceRequest).is_flexible(version):
+        return None
+    length = uvarint(len(records) + 1)
+    end = len(frame) - len(_ENDS)
+    begin = end - len(records)
+    # Bytes that nobody reads may follow a request.
+    return begin - len(length) if frame[begin - len(length) : begin] == length and frame[end:] == _ENDS else None
+
+
+class _Lane:
+    def __init__(self, request: ProduceRequest, version: int) -> None:
+        (topic,) = request.topic_data
+        (partition,) = topic.partition_data
+        self._name, self._topic_id, self._index = topic.name, topic.topic_id, partition.index
+        self._acks = request.acks
+        self._version = version
+        base_offset, append_time, log_start = _PROBE
+        probe = PartitionProduceResponse(
+            index=self._index,
+            error_code=Error.NONE,
+            base_offset=base_offset,
+            log_append_time_ms=append_time,
+            log_start_offset=log_start,
+        )
+        before, self._after = self._encoded(probe, 0).split(_CHANGING.pack(*_PROBE))
+        self._size, self._between = before[:_CORRELATION_ID_AT], before[_HEAD.size :]
+        layout = f">{len(self._size)}si{len(self._between)}s{_CHANGING.format[1:]}{len(self._after)}s"
+        self._pack = Struct(layout).pack
+
+    def _encoded(self, partition: PartitionProduceResponse, correlation_id: int) -> bytes:
+        topic = TopicProduceResponse(name=self._name, topic_id=self._topic_id, partition_responses=[partition])
+        return b"".join(encode_response(ProduceResponse(responses=[topic]), self._version, correlation_id))
+
+    def take(self, node: "Node", frame: memoryview, at: int, correlation_id: int) -> bytes | None:
+        try:
+            length, at = frame[at], at + 1
+            if length >= 0x80:
+                length, at = uvarint_tail(frame, at, length)
+        except (IndexError, Fault):
+            return None
+        end = at + length - 1
+        if end <= at or end + len(_ENDS) != len(frame) or frame[end:] != _ENDS:
+            return None
+        try:
+            name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
+            partition = node.partition(name, self._index, self._topic_id)
+            if partition.syncs_records:
+                return None
+            appended = partition.append(frame[at:end], acks=self._acks)
+        except Refused as refusal:
+            return self._encoded(refused(self._index, refusal), correlation_id)
+        offset, append_time = appended.first_offset, appended.log_append_time
+        log_start = partition.log_start_offset
+        return self._pack(self._size, correlation_id, self._between, offset, append_time, log_start, self._after)
