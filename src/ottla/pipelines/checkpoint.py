@@ -17,7 +17,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from ottla import __version__
@@ -95,7 +95,7 @@ class Checkpoint:
             return None
         if faults := compare(kept.pipeline, pipeline):
             raise CheckpointRefused("\n".join(f"checkpoint {self.directory}: {fault}" for fault in faults))
-        if canonical(kept.pipeline) != canonical(pipeline):
+        if _computation(kept.pipeline) != _computation(pipeline):
             for sink in kept.pipeline.sinks:
                 if (epoch := self.unfinished(sink.name)) is not None:
                     raise CheckpointRefused(
@@ -224,6 +224,11 @@ class Status:
             for name, sink in known.pop("sinks", {}).items()
         }
         return cls(**known, sinks=sinks)
+
+
+def _computation(pipeline: Pipeline) -> str:
+    """What is computed, wherever the cluster and the checkpoint are."""
+    return canonical(replace(pipeline, bootstrap="", checkpoint=""))
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -51,6 +51,8 @@ class SinkQuery:
     """Of a topic sink: OUTGOING and IS_DEAD; of others their rows; before training, the rows to train on."""
     training: Training | None = None
     sources: frozenset[str] = field(default_factory=frozenset)
+    scans: int = 1
+    """How many branches of the plan read the sources: the rows', and one for each that has dead letters."""
 
 
 def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
@@ -60,7 +62,7 @@ def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
     queries = [_query(pipeline, reading, sink, rows, claimed[sink.name]) for sink in pipeline.sinks]
     if left := claimed[DEAD_LETTER_SINK]:
         sources = frozenset(upstream(inputs_of(pipeline), left)) & {source.name for source in pipeline.sources}
-        queries.append(SinkQuery(dead_letter_sink(pipeline), _dead(pipeline, rows, left), sources=sources))
+        queries.append(SinkQuery(dead_letter_sink(pipeline), _dead(pipeline, rows, left), None, sources, len(left)))
     return queries
 
 
@@ -132,7 +134,7 @@ def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, 
             frame = records_of(frame, sink)
             if dead_of:
                 frame = frame.unionByName(_dead(pipeline, rows, dead_of))
-        return SinkQuery(sink, frame, sources=sources)
+        return SinkQuery(sink, frame, None, sources, 1 + len(dead_of))
     steps = {step.name: step for step in pipeline.steps}
     late = [steps[name] for name in in_order(inputs) if name in before and name not in rows]
     known = {step.name for step in late}

@@ -114,9 +114,9 @@ class PostgresWriter:
             return False
         if epoch != written + 1:
             raise SinkRefused(
-                f"sink {self._sink.name}: epoch {epoch} is to be written, but {EPOCHS_TABLE} says that the database "
-                f"has those up to {written}: it is older than the checkpoint. Restore what belongs together, or begin anew "
-                "with another name and another checkpoint"
+                f"sink {self._sink.name}: epoch {epoch} is to be written, but {EPOCHS_TABLE} says that the "
+                f"database has those up to {written}: it is older than the checkpoint. Restore what belongs "
+                "together, or begin anew with another name and another checkpoint"
             )
         return True
 

@@ -1,0 +1,199 @@
+"""The streaming query of one sink: started, watched, and started again when it fails.
+
+Rule 1: every epoch begins with the question whether this run still owns the checkpoint, or is to stop.
+Rule 2: a failed query begins again with the epoch that it did not finish, after a wait; see `failures`.
+Rule 3: who stops the pipeline lets the epoch that is being written end, where that does not take too long.
+"""
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ottla.client.core.names import TopicPartition
+from ottla.observe.trace import trace, warn
+from ottla.pipelines.checkpoint import Checkpoint, SinkStatus
+from ottla.pipelines.failures import BackOff, Failure, failure_of
+from ottla.pipelines.ranges import from_document
+from ottla.pipelines.spark.build import SinkQuery
+from ottla.pipelines.spark.sinks.writers import output_modes, writer_of
+from ottla.pipelines.spark.sinks.writing import Outcome, Run
+from ottla.pipelines.spark.training import results_of_epoch
+
+_BATCHES_SHOWN: Final = 20
+_STOP_PATIENCE_S: Final = 30.0
+_LOOK_S: Final = 0.005
+
+
+class Stopping(Exception):
+    """Somebody asked the pipeline to stop: no further epoch begins."""
+
+
+class GaveUp(Exception):
+    """The query cannot go on; the text is the reason."""
+
+    def __init__(self, sink: str, failure: Failure) -> None:
+        super().__init__(failure.reason if failure.reason.startswith("sink ") else f"sink {sink}: {failure.reason}")
+        self.failure = failure
+
+
+class QueryRun:
+    def __init__(self, query: SinkQuery, run: Run, checkpoint: Checkpoint, spark: SparkSession, *, once: bool) -> None:
+        self.name = query.sink.name
+        self.status = SinkStatus()
+        self.consumed: dict[TopicPartition, int] = {}
+        """Where the epochs that are finished have come to in each partition."""
+        self.done = False
+        self._query, self._run, self._checkpoint, self._once = query, run, checkpoint, once
+        self._writer = writer_of(query.sink, run, spark)
+        self._running: StreamingQuery | None = None
+        self._waiter: threading.Thread | None = None
+        self._back_off = BackOff()
+        self._begin_at = 0.0
+        self._told_epoch = -1
+        self._raised: BaseException | None = None
+        self._stopping = threading.Event()
+        self._epoch_ended = -1
+        self._latest: deque[tuple[int, int]] = deque(maxlen=_BATCHES_SHOWN)  # Records and milliseconds.
+
+    def attend(self) -> None:
+        """Look after the query: start it when it is time, take down how it gets on. Raises GaveUp."""
+        try:
+            if self._running is None and not self.done and time.monotonic() >= self._begin_at:
+                self._start()
+            if self._running is not None:
+                self._take_progress(self._running)
+                self._look_whether_it_ended(self._running)
+        except Exception as error:  # Whatever the engine or a sink raises: it is judged by what it is.
+            self._failed(error)
+
+    def stop(self) -> None:
+        """Let the epoch end that is being written, and none begin."""
+        self._stopping.set()
+        query = self._running
+        if query is None:
+            return
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        while time.monotonic() < deadline and query.isActive and query.status["isTriggerActive"]:
+            if self._epoch_ended >= 0 and self._is_committed(self._epoch_ended):
+                break
+            time.sleep(_LOOK_S)
+        query.stop()
+        self._take_progress(query)
+        self._running = None
+
+    def _start(self) -> None:
+        self._writer.begin()
+        self._raised = None
+        self._running = self._started()
+        if self._once:
+            self._waiter = threading.Thread(target=_wait, args=(self._running,), name=f"once-{self.name}", daemon=True)
+            self._waiter.start()
+
+    def _started(self) -> StreamingQuery:
+        first, second = output_modes(self._query.sink)
+        try:
+            return self._begin(first)
+        except AnalysisException:
+            try:
+                return self._begin(second)
+            except AnalysisException as error:
+                raise error from None
+
+    def _begin(self, mode: str) -> StreamingQuery:
+        return (
+            self._query.frame.writeStream.queryName(f"{self._run.identity.group_id}.{self.name}.{self._run.name}")
+            .outputMode(mode)
+            .option("checkpointLocation", self._checkpoint.sink(self.name))
+            .foreachBatch(self._write)
+            .start()
+        )
+
+    def _write(self, rows: DataFrame, epoch: int) -> None:
+        """Called by Spark, in a thread of its own."""
+        try:
+            if self._stopping.is_set():
+                raise Stopping
+            self._checkpoint.check_owner(self._run.name)
+            if self._query.training is not None:
+                kept = os.path.join(self._checkpoint.sink(self.name), "ottla-training")
+                rows = results_of_epoch(self._query, rows, epoch, kept)
+            self._took(self._writer.write(rows, epoch), epoch)
+        except BaseException as error:
+            self._raised = error  # Spark hands on its text alone.
+            raise
+
+    def _took(self, outcome: Outcome, epoch: int) -> None:
+        self.status.rows_written += outcome.rows
+        self.status.dead_letters += outcome.dead_letters
+        self.status.epochs_skipped += outcome.skipped
+        self._back_off.succeeded()
+        self._epoch_ended = epoch
+        trace("pipeline.epoch", sink=self.name, epoch=epoch, rows=outcome.rows, skipped=outcome.skipped)
+
+    def _take_progress(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            told: dict[str, Any] = json.loads(progress.json)
+            if told["batchId"] <= self._told_epoch or "addBatch" not in told["durationMs"]:
+                continue
+            self._told_epoch = self.status.epoch = told["batchId"]
+            read = sum(map(self._records_of, told["sources"]))
+            took_ms = told["durationMs"].get("triggerExecution", 0)
+            self.status.records_read += read
+            self._latest.append((read, took_ms))
+            self.status.batch_ms = [ms for _, ms in self._latest]
+            self.status.records_per_second = (
+                sum(count for count, _ in self._latest) * 1000 / max(1, sum(self.status.batch_ms))
+            )
+            self.status.error = ""
+
+    def _records_of(self, source: dict[str, Any]) -> int:
+        end = source["endOffset"]
+        if not isinstance(end, dict) or not all(isinstance(one, dict) for one in end.values()):
+            return int(source["numInputRows"]) // self._query.scans  # Files: read once for each branch of the plan.
+        ends, starts = from_document(end), from_document(source["startOffset"] or {})
+        self.consumed |= ends
+        return sum(
+            max(0, offset - starts.get(partition, 0)) for partition, offset in ends.items() if partition in starts
+        )
+
+    def _look_whether_it_ended(self, query: StreamingQuery) -> None:
+        if self._waiter is not None and not self._waiter.is_alive() and query.isActive:
+            query.stop()
+            self._take_progress(query)
+            self.done, self._running = True, None
+            return
+        if query.isActive:
+            return
+        self._running = None
+        error = self._raised or query.exception()
+        if error is not None and not isinstance(error, Stopping):
+            raise error
+
+    def _failed(self, error: Exception) -> None:
+        failure = failure_of(error)
+        self._running = None
+        wait_s = None if failure.fatal else self._back_off.failed()
+        self.status.error = failure.reason
+        if wait_s is None:
+            raise GaveUp(self.name, failure) from error
+        self.status.restarts += 1
+        self._begin_at = time.monotonic() + wait_s
+        warn("pipeline.restarts", sink=self.name, after_s=wait_s, kind=failure.kind, reason=failure.reason)
+
+    def _is_committed(self, epoch: int) -> bool:
+        return os.path.exists(os.path.join(self._checkpoint.sink(self.name), "commits", str(epoch)))
+
+
+def _wait(query: StreamingQuery) -> None:
+    """Until everything that was there is processed. What goes wrong is found where the query is looked after."""
+    try:
+        query.processAllAvailable()
+    except Exception:
+        return
