@@ -218,6 +218,20 @@ MUTANTS = [
         "if False:",
         "the epoch of coordinators goes back",
     ),
+    Mutant(
+        "epochs-without-end",
+        "ottla.core.transactions.transaction",
+        "return self.producer_epoch >= EPOCH_MAX - 1",
+        "return False",
+        "a producer that has used up its epochs is given the one that fences it",
+    ),
+    Mutant(
+        "no-producer-id-in-stock",
+        TRANSACTIONS,
+        "return not self.spare_producer_ids and any(",
+        "return False and any(",
+        "a transaction in the last epoch is open for ever when its producer is gone",
+    ),
     # Groups.
     Mutant(
         "offsets-expire-while-loading",
@@ -330,6 +344,8 @@ FOUND_BY = {
     "aborted-offsets-count": 19,
     "pending-offsets-ignored": 49,
     "markers-not-loaded": 4,
+    "epochs-without-end": 4,
+    "no-producer-id-in-stock": 4,
     "static-member-rebalances": 9,
     "static-place-given-away": 44,
     "migrated-with-nothing": 54,

@@ -17,6 +17,7 @@ from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.sim.faults import PowerLoss
 from ottla.sim.network import Host
+from ottla.sim.node.aging import age
 from ottla.sim.node.ledger import Key, Ledger
 from ottla.sim.node.state import Recovered, check_producers, check_same, recovered
 from ottla.sim.process import Process
@@ -128,6 +129,11 @@ class Machine:
             self._die(answers=True)
             self._lossy = self._lossy or bool(self.disk.struck)
             self._replace(self.disk.after_kill())
+
+    def age(self, transactional_id: str, epochs_left: int) -> None:
+        """See `aging`; whether it comes to that, the node's fate decides."""
+        if self.node is not None:
+            self._process.spawn(age(self.node, transactional_id, epochs_left=epochs_left))
 
     # Living.
 

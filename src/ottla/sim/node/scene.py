@@ -63,6 +63,8 @@ class Scene:
         """Nothing goes wrong in this run: whatever takes long takes too long."""
         self.stops: Callable[[], int] = lambda: 0
         """See `Machine.stops`: a node that leaves takes no new topics."""
+        self.age: Callable[[str, int], None] = lambda _transactional_id, _epochs_left: None
+        """See `Machine.age`."""
         self._ids = 0
 
     @property

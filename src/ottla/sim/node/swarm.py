@@ -21,6 +21,7 @@ _HAZARDS = 1 << 33
 STATIC = "static members"
 OLD_COORDINATORS = "old coordinators"
 EXPIRING_OFFSETS = "expiring offsets"
+AGING = "epochs near their end"
 _HAZARDOUS = 0.6
 """How many of the seeds with coordination have some of these."""
 
@@ -189,7 +190,7 @@ def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
 
 def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
     """The same life, in which what is remembered is looked through for what is old, all the time."""
-    hazards = [one for one in (STATIC, OLD_COORDINATORS) if random.random() < 0.6]
+    hazards = [one for one in (STATIC, OLD_COORDINATORS, AGING) if random.random() < 0.6]
     broker = {
         "producer.id.expiration.check.interval.ms": "1000",
         "offsets.retention.check.interval.ms": "1000",

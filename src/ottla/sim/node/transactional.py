@@ -19,7 +19,7 @@ from ottla.sim.node.members import NOT_READY, STALE, Member
 from ottla.sim.node.old_coordinator import OldCoordinator
 from ottla.sim.node.scene import OF_TRANSACTION, Line, Scene, record_of
 from ottla.sim.node.senders import ALL, Outgoing, answers_of, request_of, settle
-from ottla.sim.node.swarm import OLD_COORDINATORS
+from ottla.sim.node.swarm import AGING, OLD_COORDINATORS
 from ottla.sim.node.transaction_history import Transaction
 from ottla.sim.records import CODECS, TRANSACTIONAL, encode
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -106,6 +106,8 @@ class Session:
             error = Error(answer.error_code)
             if error is Error.NONE:
                 self._goes_on_as(answer)
+                if AGING in self._scene.hazards and self._scene.random.random() < 0.5:
+                    self._scene.age(self.transactional_id, self._scene.random.randrange(6))
                 return
             if error in _FENCED:
                 raise Hindered(error.name)

@@ -81,6 +81,7 @@ class World:
         host = self.network.host("node")
         self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
         self.scene.stops = lambda: self.machine.stops
+        self.scene.age = self.machine.age
         self.admin = Admin(self.scene, "admin")
         # How long a transaction has been open is told by the wall clock: one that is set back gives it more time.
         keeps_time = "jump_clock" not in swarm.mishaps and "leap_clock" not in swarm.mishaps
