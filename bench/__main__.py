@@ -36,6 +36,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "opening": opening.run,
     "lookup": lookup.run,
     "broker": broker.run,
+    "reference": broker.run_reference,
     "partitions": growth_partitions.run,
     "connections": growth_connections.run,
     "length": growth_length.run,

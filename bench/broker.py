@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,16 +24,22 @@ from bench.broker_loads import (
     tail_loads,
     throughput_loads,
 )
-from bench.broker_notes import LINES, MISSES
+from bench.broker_notes import LINES, MISSES, REFERENCE_MISSES
 from bench.load import PERCENTILES, Result
-from bench.nodes import TICK_S, Kafka, Node, Ottla, starting_times
+from bench.nodes import TICK_S, Broker, Kafka, Node, Ottla, starting_times
 from bench.report import Section, Table, verdict
 from bench.sampling import Sampling
 from bench.sizes import MiB, Sizes
-from ottla.kernel import IMPLEMENTATION
+from ottla.kernel.choice import IMPLEMENTATION, VARIABLE
 
 MEMORY_AIM = 0.25
 START_AIM = 0.2
+REFERENCE_CPU_AIM = 1.0
+_HOW = (
+    "A node (`ottla serve`) and Apache Kafka 4.3.1 (G1, 1 GiB heap, warmed up) beside each other on loopback, both "
+    "with their defaults, under the same loads turn about; best of the rounds. The load runs in a process of its own "
+    "on the same cores."
+)
 _BARE_BYTES = 400 * MiB
 
 
@@ -99,10 +107,11 @@ class Measured:
 class Bench:
     """Two brokers that run, and the section that their figures go to."""
 
-    def __init__(self, nodes: list[Node], sizes: Sizes, section: Section) -> None:
+    def __init__(self, nodes: list[Node], sizes: Sizes, section: Section, profiled_as: str = "") -> None:
         self._nodes = nodes
         self._sizes = sizes
         self._section = section
+        self._profiled_as = profiled_as
 
     def add(self, table: Table) -> None:
         self._section.tables.append(table)
@@ -123,42 +132,72 @@ class Bench:
         """Once more, sampled: the profile is kept beside the table, its costliest lines are named in it."""
         with Sampling(self._nodes[0].pid) as sampling:
             _run(self._nodes[0], load.job)
-        self._section.findings.append(sampling.keep(load.name, LINES))
+        self._section.findings.append(sampling.keep(self._profiled_as + load.name, LINES))
 
 
 def run(sizes: Sizes) -> Section:
     section = Section(
         "Broker",
-        "A node (`ottla serve`) and Apache Kafka 4.3.1 (G1, 1 GiB heap, warmed up) beside each other on loopback, both "
-        "with their defaults, under the same loads turn about; best of the rounds. Producers and consumers of "
-        "throughput are librdkafka's; loads by connections and tails are a client that only sends and receives "
-        "frames. The load runs in a process of its own on the same cores. CPU is user and system time of the broker's "
-        f"process; `x` is Ottla divided by Kafka. The records are checked by the {IMPLEMENTATION} kernel. Loads of "
-        "`profiles/` were run once more under a sampler; that run is in no figure.",
+        f"{_HOW} Producers and consumers of throughput are librdkafka's; loads by connections and tails are a client "
+        "that only sends and receives frames. CPU is user and system time of the broker's process; `x` is Ottla "
+        f"divided by Kafka. The records are checked by the {IMPLEMENTATION} kernel. Loads of `profiles/` were run once "
+        "more under a sampler; that run is in no figure.",
     )
     with TemporaryDirectory() as path:
         home = Path(path)
-        ours, peer = Ottla(), Kafka() if sizes.against_kafka else Ottla()
+        ours, peer = Ottla(), _peer(sizes)
         starts = [min(starting_times(broker, home / str(at), sizes.starts)) for at, broker in enumerate((ours, peer))]
-        nodes = [Node(broker, home / f"node-{at}") for at, broker in enumerate((ours, peer))]
-        try:
+        with _running(ours, peer, home) as nodes:
             idle = [node.resident_bytes() for node in nodes]
             for node in nodes:
-                _warm_up(node, sizes.broker_scale)
-            measured = _measure_all(Bench(nodes, sizes, section), sizes, section)
+                _warm_up(node, throughput_loads(sizes.broker_scale))
+            measured = _measure_all(Bench(nodes, sizes, section), sizes)
             _table_of_bare(measured, home, sizes, section)
             resident = _table_of_node(nodes, starts, idle, section)
-        finally:
-            for node in nodes:
-                node.stop()
-    _findings(section, measured, starts, resident)
+    verdicts = [
+        f"start-up x: {verdict(starts[0] / starts[1], START_AIM)}",
+        f"memory x: {verdict(resident[0] / resident[1], MEMORY_AIM)}",
+    ]
+    section.findings[:0] = [*verdicts, *_verdicts(measured, MISSES)]
     return section
 
 
-def _warm_up(node: Node, scale: float) -> None:
+def run_reference(sizes: Sizes) -> Section:
+    """The loads that the kernel has a part in."""
+    section = Section(
+        "Broker on the reference kernel",
+        f"{_HOW} The node runs with `{VARIABLE}=reference`, as it does where no Rust is: every record is checked in "
+        "Python.",
+    )
+    loads = [
+        replace(load, cpu_aim=REFERENCE_CPU_AIM) for load in throughput_loads(sizes.broker_scale) if not reads(load.job)
+    ]
+    with TemporaryDirectory() as path, _running(Ottla(kernel="reference"), _peer(sizes), Path(path)) as nodes:
+        for node in nodes:
+            _warm_up(node, loads)
+        measured = _throughput(Bench(nodes, sizes, section, "reference kernel, "), loads)
+    section.findings[:0] = _verdicts(measured, REFERENCE_MISSES)
+    return section
+
+
+def _peer(sizes: Sizes) -> Broker:
+    return Kafka() if sizes.against_kafka else Ottla()
+
+
+@contextmanager
+def _running(ours: Broker, peer: Broker, home: Path) -> Iterator[list[Node]]:
+    nodes = [Node(broker, home / f"node-{at}") for at, broker in enumerate((ours, peer))]
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            node.stop()
+
+
+def _warm_up(node: Node, loads: list[Load]) -> None:
     """A JVM compiles what is used often; before that its figures mean nothing. Fills what is consumed later, too."""
     filled: set[str] = set()
-    for load in throughput_loads(scale):
+    for load in loads:
         job: Any = load.job
         if reads(job):
             if job["topic"] not in filled:
@@ -170,19 +209,8 @@ def _warm_up(node: Node, scale: float) -> None:
     print(f"{node.name} is warm", file=sys.stderr)
 
 
-def _measure_all(bench: Bench, sizes: Sizes, section: Section) -> list[Measured]:
-    columns = ["Ottla MB/s", "Kafka MB/s", "MB/s x", "Ottla CPU s", "Kafka CPU s", "CPU x", "Ottla s/GB", "Kafka s/GB"]
-    throughput = Table("Throughput", ["load", *columns])
-    section.tables.append(throughput)
-    measured = []
-    for load in [*throughput_loads(sizes.broker_scale), most_possible(sizes.broker_scale)]:
-        found = bench.measure(load)
-        measured.append(found)
-        ours, peer = found.ours, found.peer
-        throughput.add(
-            *(load.name, ours.mb_per_s, peer.mb_per_s, ours.mb_per_s / peer.mb_per_s),
-            *(ours.cpu_s, peer.cpu_s, found.cpu_x, ours.cpu_s_per_gb, peer.cpu_s_per_gb),
-        )
+def _measure_all(bench: Bench, sizes: Sizes) -> list[Measured]:
+    measured = _throughput(bench, [*throughput_loads(sizes.broker_scale), most_possible(sizes.broker_scale)])
     per_s = LOAD_FOR_LATENCY * measured[-1].peer.requests_per_s
     pace = f"From sending a batch to its acknowledgement, {per_s:,.0f} a second, half of what Kafka can do at most"
     return [
@@ -190,6 +218,22 @@ def _measure_all(bench: Bench, sizes: Sizes, section: Section) -> list[Measured]
         *_delays("From sending a record to its arrival at a waiting reader", tail_loads(sizes.broker_scale), bench),
         *_delays(pace, [paced(sizes.broker_scale, per_s)], bench),
     ]
+
+
+def _throughput(bench: Bench, loads: list[Load]) -> list[Measured]:
+    columns = ["Ottla MB/s", "Kafka MB/s", "MB/s x", "Ottla CPU s", "Kafka CPU s", "CPU x", "Ottla s/GB", "Kafka s/GB"]
+    throughput = Table("Throughput", ["load", *columns])
+    bench.add(throughput)
+    measured = []
+    for load in loads:
+        found = bench.measure(load)
+        measured.append(found)
+        ours, peer = found.ours, found.peer
+        throughput.add(
+            *(load.name, ours.mb_per_s, peer.mb_per_s, ours.mb_per_s / peer.mb_per_s),
+            *(ours.cpu_s, peer.cpu_s, found.cpu_x, ours.cpu_s_per_gb, peer.cpu_s_per_gb),
+        )
+    return measured
 
 
 def _delays(title: str, loads: list[Load], bench: Bench) -> list[Measured]:
@@ -273,11 +317,8 @@ def _table_of_node(nodes: list[Node], starts: list[float], idle: list[int], sect
     return largest
 
 
-def _findings(section: Section, measured: list[Measured], starts: list[float], resident: list[int]) -> None:
-    verdicts = [
-        f"start-up x: {verdict(starts[0] / starts[1], START_AIM)}",
-        f"memory x: {verdict(resident[0] / resident[1], MEMORY_AIM)}",
-    ]
+def _verdicts(measured: list[Measured], misses: Mapping[str, str]) -> list[str]:
+    verdicts = []
     for found in measured:
         load = found.load
         line = f"{load.name}: broker CPU x {verdict(found.cpu_x, load.cpu_aim)}"
@@ -285,10 +326,10 @@ def _findings(section: Section, measured: list[Measured], starts: list[float], r
             line += f"; time x {verdict(found.time_x, 1 / THROUGHPUT_AIM)}"
         elif load.job["kind"] == "produce paced":
             line += f"; p99 x {verdict(found.p99_x, LATENCY_AIM)}; p99.9 x {verdict(found.p999_x, LATENCY_AIM)}"
-        if "MISSED" in line and load.name in MISSES:
-            line += f". Why: {MISSES[load.name]}"
+        if "MISSED" in line and load.name in misses:
+            line += f". Why: {misses[load.name]}"
         for name, best in (("Ottla", found.ours), ("Kafka", found.peer)):
             if best.from_disk > best.bytes // 100:
                 line += f". {best.from_disk / MiB:,.0f} MiB of {name}'s were not in the page cache"
         verdicts.append(line)
-    section.findings[:0] = verdicts
+    return verdicts

@@ -17,6 +17,8 @@ from peers.broker import CLUSTER_ID, SETTINGS, free_ports
 from peers.jars import fetch_jars, missing_programs
 from peers.jvm import LOGGING, run_tool
 
+from ottla.kernel.choice import IMPLEMENTATION, VARIABLE
+
 HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _START_S_MAX = 60.0
@@ -42,13 +44,14 @@ class Broker(Protocol):
 class Ottla:
     name = "Ottla"
 
-    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, *, kernel: str = IMPLEMENTATION) -> None:
         self._settings = settings or {}
+        self._kernel = kernel
 
     def prepare(self, home: Path, port: int) -> list[str]:
-        program = str(Path(sys.executable).with_name("ottla"))
+        program = ["env", f"{VARIABLE}={self._kernel}", str(Path(sys.executable).with_name("ottla"))]
         given = [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
-        return [program, "serve", "--data-dir", str(home / "data"), "--listener", f"127.0.0.1:{port}", *given]
+        return [*program, "serve", "--data-dir", str(home / "data"), "--listener", f"127.0.0.1:{port}", *given]
 
 
 class Kafka:

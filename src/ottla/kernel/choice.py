@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 Implementation = Literal["native", "reference"]
 
-_VARIABLE: Final = "OTTLA_KERNEL"
+VARIABLE: Final = "OTTLA_KERNEL"
 
 
 def chosen(asked: str, native_built: bool) -> Implementation:
@@ -25,10 +25,10 @@ def chosen(asked: str, native_built: bool) -> Implementation:
             return "native"
         case "native":
             raise ImportError(
-                f"{_VARIABLE}=native, but the native kernel is not installed: install Rust and then Ottla again, "
-                f"or unset {_VARIABLE}"
+                f"{VARIABLE}=native, but the native kernel is not installed: install Rust and then Ottla again, "
+                f"or unset {VARIABLE}"
             )
-    raise ImportError(f"{_VARIABLE}={asked}; it may be native, reference, or unset")
+    raise ImportError(f"{VARIABLE}={asked}; it may be native, reference, or unset")
 
 
-IMPLEMENTATION: Final = chosen(os.environ.get(_VARIABLE, ""), find_spec("ottla.kernel._native") is not None)
+IMPLEMENTATION: Final = chosen(os.environ.get(VARIABLE, ""), find_spec("ottla.kernel._native") is not None)

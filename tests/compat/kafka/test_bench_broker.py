@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from bench.broker import run
+from bench.broker import run, run_reference
 from bench.sizes import TINY
 
 
@@ -22,3 +22,8 @@ def test_every_load_runs_and_has_its_row() -> None:
         "Bare limits": 5,
         "The process": 3,
     }
+
+
+def test_the_produce_loads_run_on_the_reference_kernel() -> None:
+    section = run_reference(TINY)
+    assert [len(table.rows) for table in section.tables] == [7]
