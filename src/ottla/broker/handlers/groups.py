@@ -40,6 +40,8 @@ def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awa
         lambda shard, now_ms, token: shard.join(request, client, now_ms, token),
         refused=lambda refusal: join_refused(refusal.error),
     )
+    if call.version >= _NULL_PROTOCOL_SINCE:
+        return answer
     return _joined_late(answer, call.version) if isinstance(answer, Future) else _joined(answer, call.version)
 
 

@@ -109,11 +109,11 @@ class ClassicProtocol:
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         limit, member = self._settings.members_max, group.members.get(member_id)
-        if group.phase is State.EMPTY:
+        if group.phase is State.EMPTY or len(group.members) < limit:
             return True
         if group.phase is State.PREPARING_REBALANCE:
             return (member is not None and member.join_token is not None) or group.joined < limit
-        return member is not None or len(group.members) < limit
+        return member is not None
 
     def _check_size(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
         """The whole group stands in one record; one that would not fit is refused while it can be."""
