@@ -8,8 +8,6 @@ Rule 3: a member is told REBALANCE_IN_PROGRESS when the target has moved on, whe
         what it was waiting for has become free.
 """
 
-from dataclasses import replace
-
 from ottla.core.coordination import CoordinatorRecord, Decision
 from ottla.core.groups.classic import Client, join_refused
 from ottla.core.groups.consumer.embedded import by_id, read_subscription, version_of, write_assignment
@@ -110,8 +108,7 @@ def _asked(
     member: Member, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, client: Client
 ) -> Member:
     timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
+    return member._replace(
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,

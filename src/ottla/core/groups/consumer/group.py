@@ -10,7 +10,6 @@ Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
@@ -263,7 +262,7 @@ class ConsumerGroup:
     def replay_member(self, member_id: str, value: wire.ConsumerGroupMemberMetadataValue | None) -> None:
         old = self.members.get(member_id)
         if value is not None:
-            self._put(old, replace(old or Member(member_id), **records.read_member(value)))  # type: ignore[arg-type]
+            self._put(old, (old or Member(member_id))._replace(**records.read_member(value)))
         elif old is not None:
             self._put(old, None)
 
@@ -282,10 +281,10 @@ class ConsumerGroup:
     def replay_current(self, member_id: str, value: wire.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         old = self.members.get(member_id)
         if value is not None:
-            self._put(old, replace(old or Member(member_id), **records.read_current(value)))  # type: ignore[arg-type]
+            self._put(old, (old or Member(member_id))._replace(**records.read_current(value)))
         elif old is not None:
-            gone = replace(
-                old, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned={}, pending_revocation={}
+            gone = old._replace(
+                member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned={}, pending_revocation={}
             )
             self._put(old, gone)
 

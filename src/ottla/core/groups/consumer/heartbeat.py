@@ -5,7 +5,6 @@ Rule 1: epoch 0 joins, and joins again after being fenced; -1 leaves; -2 leaves 
 Rule 2: the assignment is told when the member asks for everything, or when it is another one.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from ottla.core.coordination import CoordinatorRecord, Decision
@@ -142,7 +141,7 @@ def _asked(member: Member, request: ConsumerGroupHeartbeatRequest, client: Clien
     if request.subscribed_topic_regex is not None:
         asked["topic_regex"] = request.subscribed_topic_regex
     is_new = any(getattr(member, name) != value for name, value in asked.items())
-    return replace(member, **asked) if is_new else member
+    return member._replace(**asked) if is_new else member
 
 
 # Who asks.
@@ -201,7 +200,7 @@ def _member_of(
 
 def replaced(group: ConsumerGroup, old: Member, member_id: str, records: list[CoordinatorRecord]) -> Member:
     """A static member under its new id: it takes over what the old one had."""
-    new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+    new = old._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += written.no_member(group.group_id, old.member_id)
     records.append(written.member_record(group.group_id, new))
     records.append(written.target_record(group.group_id, member_id, group.target.get(old.member_id, {})))

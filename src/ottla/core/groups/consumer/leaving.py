@@ -8,7 +8,6 @@ Rule 3: a static member that says it will be back (epoch -2) keeps its place and
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records as written
@@ -42,8 +41,7 @@ def fence(
 
 def leave_for_a_while(group: ConsumerGroup, member: Member) -> list[CoordinatorRecord]:
     """Its partitions count as got in epoch 0: whoever comes back for it commits in an epoch of its own."""
-    leaving = replace(
-        member,
+    leaving = member._replace(
         member_epoch=LEAVE_FOR_A_WHILE_EPOCH,
         pending_revocation={},
         assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},

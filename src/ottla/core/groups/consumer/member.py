@@ -8,8 +8,8 @@ Rule 3: each owned partition carries the epoch in which the member got it: a com
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.core.groups.consumer.assignors import Assignment
@@ -21,6 +21,7 @@ LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 
 OwnedPartitions = Mapping[bytes, Mapping[int, int]]
 """Assignment epoch by partition by topic id; a topic without partitions is left out."""
+NOTHING_OWNED: Final[OwnedPartitions] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
@@ -47,8 +48,7 @@ class ClassicMember(NamedTuple):
     """Assignor and subscription, the preferred one first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     member_id: str
     member_epoch: int = 0
     previous_member_epoch: int = -1
@@ -61,8 +61,8 @@ class Member:
     topic_names: frozenset[str] = frozenset()
     topic_regex: str | None = ""
     server_assignor: str | None = None
-    assigned: OwnedPartitions = field(default_factory=dict)
-    pending_revocation: OwnedPartitions = field(default_factory=dict)
+    assigned: OwnedPartitions = NOTHING_OWNED
+    pending_revocation: OwnedPartitions = NOTHING_OWNED
     classic: ClassicMember | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
@@ -79,8 +79,7 @@ class Member:
 
     def in_epoch(self, epoch: int, state: MemberState, assigned: OwnedPartitions, pending: OwnedPartitions) -> "Member":
         """The member one step further, with the epoch it comes from remembered: its answer may get lost."""
-        return replace(
-            self,
+        return self._replace(
             member_epoch=epoch,
             previous_member_epoch=self.member_epoch,
             state=state,

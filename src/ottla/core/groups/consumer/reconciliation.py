@@ -8,7 +8,7 @@ Rule 3: what a member is not subscribed to is not its own, whatever the target s
 """
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.member import Member, MemberState, OwnedPartitions
@@ -45,7 +45,7 @@ class Reconciliation:
                     Error.FENCED_MEMBER_EPOCH,
                     f"member {member.member_id} is in a state unknown here: it must give up its partitions and rejoin",
                 )
-            return self._advance(replace(member, member_epoch=self.epoch))
+            return self._advance(member._replace(member_epoch=self.epoch))
         return self._advance(member)
 
     def _reports_any(self, pending: OwnedPartitions) -> bool:

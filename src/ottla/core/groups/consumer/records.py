@@ -4,7 +4,8 @@ Rule 1: topics and partitions stand in order, so that equal states have equal by
 Rule 2: a member goes in three steps: its assignment, its part of the target, itself. A group goes after its members.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import Any
 
 from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer.assignors import Assignment
@@ -125,7 +126,7 @@ def no_group(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -
 # Reading.
 
 
-def read_member(value: wire.ConsumerGroupMemberMetadataValue) -> Mapping[str, object]:
+def read_member(value: wire.ConsumerGroupMemberMetadataValue) -> dict[str, Any]:
     """What a member's record changes of it."""
     classic = value.classic_member_metadata
     return {
@@ -150,7 +151,7 @@ def read_target(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> Assignm
     return {one.topic_id: frozenset(one.partitions) for one in value.topic_partitions}
 
 
-def read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> Mapping[str, object]:
+def read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> dict[str, Any]:
     """What a current assignment changes of a member. Before 4.3 partitions were not written with their epochs."""
     epoch = max(value.member_epoch, 0)
     return {
