@@ -16,6 +16,7 @@ import pyarrow.compute
 
 from ottla.client.client import Client
 from ottla.client.core.errors import ClientError, Declined, error_of
+from ottla.client.offsets import EARLIEST, list_offsets
 from ottla.kernel import Aborted, Columns, FetchedPart, read_columns
 from ottla.pipelines.losses import report
 from ottla.pipelines.ranges import Loss, LossKind, Range
@@ -86,7 +87,7 @@ class _Fetch:
                 self._report(Loss(LossKind.MADE_ANEW, self._wanted.partition, position, self._wanted.end))
                 return
             if answer.error_code == Error.OFFSET_OUT_OF_RANGE:
-                position = self._lost(position, answer)
+                position = self._lost(position)
                 continue
             aborted = [Aborted(one.first_offset, one.producer_id) for one in answer.aborted_transactions or ()]
             before = position
@@ -206,15 +207,14 @@ class _Fetch:
         if NO_UUID not in (wanted, there) and wanted != there:
             raise _MadeAnew
 
-    def _lost(self, position: int, answer: PartitionData) -> int:
-        """Tell of what is gone, and where to go on."""
-        if answer.log_start_offset > position:
-            resume = min(answer.log_start_offset, self._wanted.end)
-            loss = Loss(LossKind.REMOVED, self._wanted.partition, position, resume)
-        else:
-            resume = self._wanted.end
-            loss = Loss(LossKind.CUT, self._wanted.partition, position, resume)
-        self._report(loss)
+    def _lost(self, position: int) -> int:
+        """Tell of what is gone, and where to go on. A broker that is asked for it answers nothing but that it is."""
+        partition, end = self._wanted.partition, self._wanted.end
+        found = self._runner.run(list_offsets(self._client, {partition: EARLIEST}))
+        log_start = found[partition].offset
+        resume = min(log_start, end) if log_start > position else end
+        kind = LossKind.REMOVED if log_start > position else LossKind.CUT
+        self._report(Loss(kind, partition, position, resume))
         return resume
 
     def _report(self, loss: Loss) -> None:
