@@ -44,7 +44,9 @@ def compute_target(
             del members[replaced]
             assigned = {**assigned, member.member_id: assigned.get(replaced, {})}
     specs = _same(group, member, members, topics) if is_homogeneous else _each(group, members, topics)
-    counted = frozenset().union(*{spec.topics for spec in specs.values()})
+    counted = specs[member.member_id].topics
+    if not is_homogeneous:
+        counted = frozenset().union(*{spec.topics for spec in specs.values()})
     partitions = {topic_id: len(topics.image.topics_by_id[topic_id].partitions) for topic_id in counted}
     assignment = ASSIGNORS[assignor](GroupSpec(specs, partitions, is_homogeneous, assigned))
     before = group.target
