@@ -4,10 +4,9 @@ import sys
 from collections.abc import Iterable
 
 from ottla.cli import FINDINGS
-from ottla.cli.errors import UserError
+from ottla.cli.pipeline.files import load
 from ottla.cli.plain import json_line
-from ottla.pipelines import Identity, InvalidPipeline, Pipeline, Problem, load_toml, spec_hash
-from ottla.pipelines.declared import NotOne, load_python
+from ottla.pipelines import Identity, InvalidPipeline, Pipeline, Problem, spec_hash
 from ottla.pipelines.document import to_document
 from ottla.pipelines.graph import in_order, inputs_of
 
@@ -16,13 +15,9 @@ _HASH_SHOWN = 12
 
 def plan(path: str, *, as_json: bool) -> int:
     try:
-        pipeline = load_python(path) if path.endswith(".py") else load_toml(path)
+        pipeline = load(path)
     except InvalidPipeline as invalid:
         return _refused(path, invalid.problems, as_json=as_json)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    except NotOne as error:
-        raise UserError(str(error)) from None
     if as_json:
         sys.stdout.write(json_line(_facts(pipeline)))
     else:

@@ -25,12 +25,13 @@ from ottla.pipelines.checkpoint import Checkpoint, Kept, Status
 from ottla.pipelines.document import spec_hash
 from ottla.pipelines.failures import FailureRate, failure_of
 from ottla.pipelines.identity import Identity
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.process import process_started
 from ottla.pipelines.spark import topic_source
 from ottla.pipelines.spark.build import SinkQuery, build, dead_letter_sink, settled
 from ottla.pipelines.spark.queries import GaveUp, QueryRun
 from ottla.pipelines.spark.sinks.writing import Run
-from ottla.pipelines.spark.sources import Reading, resolved
+from ottla.pipelines.spark.sources import Reading
 from ottla.pipelines.spark.watch import Watch
 from ottla.pipelines.spec import Pipeline, TopicSink, TopicSource
 

@@ -28,14 +28,33 @@ _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSt
 _ALWAYS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
     "spark.speculation": "false",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+_QUIET: Final = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+# Failures of queries and tasks are told, once, by whoever runs the query.
+logger.sql.name = org.apache.spark.sql
+logger.sql.level = off
+logger.tasks.name = org.apache.spark.scheduler
+logger.tasks.level = off
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = off
+logger.python.name = org.apache.spark.api.python
+logger.python.level = off
+"""
 _LOCAL_SHUFFLE_PARTITIONS_MAX: Final = 8
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _PACKAGES: Final = "spark.jars.packages"
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 _DELTA: Final = {
@@ -78,9 +97,21 @@ def session_settings(options: SessionOptions) -> dict[str, str]:
         settings |= _DELTA
         packages.append(DELTA_PACKAGE)
     settings |= options.settings
+    java = [f"-Dlog4j2.configurationFile={_log_settings()}", options.settings.get(_JAVA_OPTIONS, "")]
+    settings[_JAVA_OPTIONS] = " ".join(filter(None, java))
     if any(packages):
         settings[_PACKAGES] = ",".join(filter(None, packages))
     return settings
+
+
+def _log_settings() -> str:
+    """A file that lets errors through and nothing else, also before there is a session to ask for that."""
+    directory = tempfile.mkdtemp(prefix="ottla-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = os.path.join(directory, "log4j2.properties")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(_QUIET)
+    return path
 
 
 def is_local(master: str) -> bool:

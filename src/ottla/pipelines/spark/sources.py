@@ -5,7 +5,6 @@ Rule 2: a topic read as a table has, in every epoch anew, the latest record of e
         value are not in it.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
 from ottla.pipelines.columns import parse_columns, show_columns
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.schemas import INFERRED, SAMPLE_RECORDS
 from ottla.pipelines.spark.parse import parse
 from ottla.pipelines.spark.rows import HEADERS_TYPE, META, ORIGINAL, Rows, columns_from, dead_rows
@@ -40,14 +40,11 @@ class Reading:
     """Of sources whose columns were inferred, now or by an earlier run."""
     keep_failures: bool
     streaming: bool = True
+    between: tuple[str, str] | None = None
+    """When files count: those last changed after the one time and before the other, in Spark's words."""
 
     def path(self, path: str) -> str:
         return resolved(self.directory, path)
-
-
-def resolved(directory: str, path: str) -> str:
-    """Addresses (`s3a://...`) stay as they are."""
-    return path if "://" in path else os.path.join(os.path.abspath(directory), path)
 
 
 def read(reading: Reading, source: Source) -> Rows:
@@ -100,6 +97,8 @@ def _load(reading: Reading, source: FilesSource, form: str, columns: StructType,
     path = reading.path(source.path)
     if source.parse is Parse.CSV:
         options["header"] = "true" if source.header else "false"
+    if reading.between is not None:
+        options |= {"modifiedAfter": reading.between[0], "modifiedBefore": reading.between[1]}
     if not reading.streaming:
         return reading.spark.read.format(form).schema(columns).options(**options).load(path)
     if source.bytes_per_batch_max is not None:  # Spark takes one of the two limits.

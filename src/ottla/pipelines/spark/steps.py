@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from ottla.pipelines.columns import show_columns
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.spark.functions import DEAD, StepFunction, load
 from ottla.pipelines.spark.rows import DEAD_SCHEMA, ORIGINAL, Rows, columns_from
-from ottla.pipelines.spark.sources import resolved
 from ottla.pipelines.spec import Dedup, MarkOnly, Ml, PythonFunction, Sql, Stateful, Step, Watermark
 
 

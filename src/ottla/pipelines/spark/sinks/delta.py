@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.window import Window
 
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.spark.sinks.writing import Outcome, Run
-from ottla.pipelines.spark.sources import resolved
 from ottla.pipelines.spec import DeltaSink
 
 _RANK = "_ottla_rank"

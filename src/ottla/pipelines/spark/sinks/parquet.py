@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.spark.sinks.writing import Outcome, Run
-from ottla.pipelines.spark.sources import resolved
 from ottla.pipelines.spec import ParquetSink
 
 _OWN: Final = "_ottla"

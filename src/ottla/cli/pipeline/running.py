@@ -1,0 +1,113 @@
+"""`ottla pipeline run` and `ottla pipeline replay`."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ottla.cli.arguments import BOOTSTRAP, BOOTSTRAP_VARIABLE, pairs
+from ottla.cli.errors import FAILED, UserError
+from ottla.cli.pipeline.display import Display
+from ottla.cli.pipeline.files import directory_of, load_valid
+from ottla.cli.times import MOMENT_FORMS, moment_ms
+from ottla.pipelines.checkpoint import CheckpointRefused, Status
+from ottla.pipelines.requirements import MissingRequirement, require_java, require_packages
+from ottla.pipelines.spec import DeltaSink, Pipeline
+
+Session = Any  # Spark's own; only pipelines/spark knows it.
+
+
+class PipelineFailed(UserError):
+    """It ran and could not go on; the text is the reason."""
+
+    code = FAILED
+
+
+class _Runs(Protocol):
+    status: Status
+
+    def stop(self) -> None: ...
+
+    def run(self, shown: Callable[[Status], None]) -> object: ...
+
+
+def run(parsed: argparse.Namespace) -> int:
+    pipeline, spark = _started(parsed)
+    from ottla.pipelines.spark.run import PipelineRun, RunOptions
+
+    options = RunOptions(directory_of(parsed.file), _bootstrap(parsed, pipeline), parsed.once)
+    return _carry_out(lambda: PipelineRun(spark, pipeline, options), pipeline, spark, parsed)
+
+
+def replay(parsed: argparse.Namespace) -> int:
+    from_ms, to_ms = (
+        _moment(option, text) for option, text in (("--from", parsed.from_time), ("--to", parsed.to_time))
+    )
+    if from_ms >= to_ms:
+        raise UserError(
+            f"--from {parsed.from_time} --to {parsed.to_time}: that is no time at all; --from must be earlier"
+        )
+    if not all(letter.isalnum() or letter in "_-" for letter in parsed.replay):
+        raise UserError(f"--as {parsed.replay!r}: expected letters, digits, underscores and hyphens")
+    pipeline, spark = _started(parsed)
+    from ottla.pipelines.spark.replay import ReplayRun, Span
+    from ottla.pipelines.spark.run import RunOptions
+
+    span = Span(from_ms, to_ms)
+    options = RunOptions(directory_of(parsed.file), _bootstrap(parsed, pipeline))
+    name = parsed.replay or span.replay_of(pipeline)
+    return _carry_out(lambda: ReplayRun(spark, pipeline, options, span, name), pipeline, spark, parsed)
+
+
+def _started(parsed: argparse.Namespace) -> tuple[Pipeline, Session]:
+    """The pipeline, checked before anything is started, and Spark."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="ottla: %(message)s")
+    settings = pairs(parsed.conf, "--conf")
+    pipeline = load_valid(parsed.file)
+    try:
+        require_packages()
+        require_java()
+    except MissingRequirement as missing:
+        raise UserError(str(missing)) from None
+    if parsed.checkpoint:
+        pipeline = replace(pipeline, checkpoint=os.path.abspath(parsed.checkpoint))
+    from ottla.pipelines.spark.session import SessionOptions, open_session, send_code
+
+    delta = any(isinstance(sink, DeltaSink) for sink in pipeline.sinks)
+    spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, delta))
+    send_code(spark, directory_of(parsed.file))
+    return pipeline, spark
+
+
+def _carry_out(make: Callable[[], _Runs], pipeline: Pipeline, spark: Session, parsed: argparse.Namespace) -> int:
+    from ottla.pipelines.failures import failure_of
+
+    try:
+        running = make()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: running.stop())
+        with Display(pipeline.name, as_json=parsed.json) as display:
+            running.run(display.show)
+    except (CheckpointRefused, MissingRequirement) as refused:
+        raise UserError(str(refused)) from None
+    except Exception as error:  # The engine's failures, and those of code that is not ours: the reason is what counts.
+        raise PipelineFailed(f"{pipeline.name}: {failure_of(error).reason}") from error
+    finally:
+        spark.stop()
+    return 0
+
+
+def _bootstrap(parsed: argparse.Namespace, pipeline: Pipeline) -> str:
+    return parsed.bootstrap or pipeline.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP
+
+
+def _moment(option: str, text: str) -> int:
+    found = moment_ms(text, int(time.time() * 1000))
+    if found is None:
+        raise UserError(f"{option} {text!r}: expected {MOMENT_FORMS}")
+    return found

@@ -1,0 +1,139 @@
+"""A pipeline over a span of the past: one epoch, computed as a batch, under an identity and a checkpoint of its own.
+
+Rule 1: the live run is neither fenced nor moved: the replay has other transactional ids, and publishes no offsets.
+Rule 2: one replay is written once. Asked for again, what is written is found and skipped; another pipeline, another
+        span or another name is another replay.
+Rule 3: `errors.max_rate` does not stop it: all is one epoch, and is written when its dead letters are counted.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from ottla.observe.trace import warn
+from ottla.pipelines.checkpoint import Checkpoint, SinkStatus
+from ottla.pipelines.document import spec_hash
+from ottla.pipelines.failures import BackOff, failure_of
+from ottla.pipelines.identity import Identity
+from ottla.pipelines.paths import resolved
+from ottla.pipelines.spark import topic_source
+from ottla.pipelines.spark.build import SinkQuery, build, settled
+from ottla.pipelines.spark.queries import GaveUp, Stopping
+from ottla.pipelines.spark.run import RunOptions, new_status, run_name, settled_parallelism
+from ottla.pipelines.spark.sinks.writers import writer_of
+from ottla.pipelines.spark.sinks.writing import Run
+from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.training import results
+from ottla.pipelines.spec import Pipeline
+
+_EPOCH: Final = 0
+_HASH_CHARACTERS: Final = 8
+
+
+@dataclass(frozen=True)
+class Span:
+    from_ms: int
+    to_ms: int
+
+    def replay_of(self, pipeline: Pipeline) -> str:
+        """A name that is the same for the same pipeline and the same span."""
+        return f"{self.from_ms}-{self.to_ms}-{spec_hash(pipeline)[:_HASH_CHARACTERS]}"
+
+    @property
+    def moments(self) -> tuple[str, str]:
+        first, last = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (self.from_ms, self.to_ms))
+        return first.strftime("%Y-%m-%dT%H:%M:%S"), last.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def replay_checkpoint(pipeline: Pipeline, replay: str) -> str:
+    return f"{pipeline.checkpoint.rstrip('/')}@{replay}"
+
+
+class ReplayRun:
+    """Raises CheckpointRefused at once, and GaveUp when a sink cannot take its rows."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, options: RunOptions, span: Span, replay: str) -> None:
+        self._spark, self._options, self._span, self._replay = spark, options, span, replay
+        self._pipeline = replace(pipeline, checkpoint=replay_checkpoint(pipeline, replay))
+        self._checkpoint = Checkpoint(resolved(options.directory, self._pipeline.checkpoint))
+        self._kept = self._checkpoint.take(self._pipeline)
+        self._stop = threading.Event()
+        self.name = run_name()
+        self.status = new_status(pipeline, self.name)
+
+    def stop(self) -> None:
+        """Between two sinks, or two attempts."""
+        self._stop.set()
+
+    def run(self, shown: Callable[..., None]) -> object:
+        self._checkpoint.own(self.name)
+        try:
+            queries, run = self._prepared()
+            self.status.sinks = {query.sink.name: SinkStatus() for query in queries}
+            self.status.state = "running"
+            for query in queries:
+                self._write(query, run)
+                self._checkpoint.tell(self.status)
+                shown(self.status)
+            self.status.state = "finished"
+        except Stopping:
+            self.status.state = "stopped"
+        except BaseException as error:
+            self.status.state = "failed"
+            self.status.reason = str(error) if isinstance(error, GaveUp) else failure_of(error).reason
+            raise
+        finally:
+            self._checkpoint.tell(self.status)
+            shown(self.status)
+        return self.status
+
+    def _prepared(self) -> tuple[list[SinkQuery], Run]:
+        spark, bootstrap, span = self._spark, self._options.bootstrap, self._span
+        reading = Reading(
+            spark,
+            self._options.directory,
+            lambda source: topic_source.read_between(spark, source, bootstrap, span.from_ms, span.to_ms),
+            lambda source: topic_source.read_all(spark, source, bootstrap),
+            dict[str, StructType](),
+            keep_failures=bool(self._pipeline.errors.dead_letter),
+            streaming=False,
+            between=span.moments,
+        )
+        queries = build(self._pipeline, reading)
+        parallelism = settled_parallelism(spark, self._pipeline, self._kept)
+        kept = self._checkpoint.keep(self._pipeline, parallelism, {}, {"pyspark": pyspark.__version__})
+        identity = Identity(self._pipeline.name, self._replay)
+        delivery, directory = self._pipeline.delivery, self._options.directory
+        run = Run(identity, self.name, kept.checkpoint_id, bootstrap, delivery, directory)
+        return [settled(query, parallelism) for query in queries], run
+
+    def _write(self, query: SinkQuery, run: Run) -> None:
+        status, back_off = self.status.sinks[query.sink.name], BackOff()
+        writer = writer_of(query.sink, run, self._spark)
+        while True:
+            if self._stop.is_set():
+                raise Stopping
+            try:
+                writer.begin()
+                outcome = writer.write(self._rows(query), _EPOCH)
+                break
+            except Exception as error:  # Whatever the engine or a sink raises: it is judged by what it is.
+                failure = failure_of(error)
+                wait_s = None if failure.fatal else back_off.failed()
+                status.error = failure.reason
+                if wait_s is None:
+                    raise GaveUp(query.sink.name, failure) from error
+                status.restarts += 1
+                warn("pipeline.restarts", sink=query.sink.name, after_s=wait_s, reason=failure.reason)
+                self._stop.wait(wait_s)
+        status.epoch, status.error = _EPOCH, ""
+        status.rows_written, status.dead_letters, status.epochs_skipped = outcome
+
+    def _rows(self, query: SinkQuery) -> DataFrame:
+        return query.frame if query.training is None else results(query, query.frame)
