@@ -64,6 +64,8 @@ class Coordinator(Generic[S]):
     ) -> None:
         """`new_shard` makes an empty shard for a partition in a leader epoch."""
         self.topic = topic
+        self.why_no_topic: str | None = None
+        """The last reason why its topic could not be made; told once, for clients ask ten times a second."""
         self._node = node
         self._types = types
         self._new_shard = new_shard

@@ -82,7 +82,8 @@ OFFSETS_TOPIC_SEGMENT_BYTES = setting(
     Bytes,
     default=100 * MiB,
     at_least=1,
-    doc="Segment size of the topic of committed offsets: small ones are compacted and loaded sooner.",
+    doc="Segment size of the topic of committed offsets: small ones are compacted and loaded sooner. "
+    "It is made with this as its segment.bytes, which must be at least 1 MiB.",
 )
 OFFSETS_TOPIC_COMPRESSION_CODEC = setting(
     "offsets.topic.compression.codec",

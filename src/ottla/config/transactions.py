@@ -80,7 +80,8 @@ TRANSACTION_STATE_LOG_SEGMENT_BYTES = setting(
     Bytes,
     default=100 * MiB,
     at_least=1,
-    doc="Segment size of the topic of transactions: small ones are compacted and loaded sooner.",
+    doc="Segment size of the topic of transactions: small ones are compacted and loaded sooner. "
+    "It is made with this as its segment.bytes, which must be at least 1 MiB.",
 )
 TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE = setting(
     "transaction.state.log.load.buffer.size",

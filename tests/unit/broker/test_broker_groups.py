@@ -9,6 +9,7 @@ from broker_transaction_samples import GROUP, TOPIC, Broker, eventually, passed,
 
 from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.kernel import Record, build_batch
+from ottla.observe.trace import recording
 from ottla.sim.clock import SimClock
 from ottla.sim.faults import EIO, Fault
 from ottla.sim.loop import run
@@ -206,6 +207,26 @@ def test_a_commit_that_cannot_be_written_is_not_answered_and_the_group_is_given_
         assert await committed(again) == 7
 
     simulated(scenario)
+
+
+def test_a_coordinator_whose_topic_cannot_be_made_says_so_once() -> None:
+    """The broker's setting has no bound of its own, the topic's has: as in Kafka, nobody coordinates then."""
+
+    clock = SimClock()
+
+    async def main(_: Any) -> None:
+        broker = await Broker(clock, offsets_topic_segment_bytes="4000").start()
+        asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+        with recording() as events:
+            for _ in range(3):
+                found = await broker.send(asked)
+                assert found.coordinators[0].error_code == Error.COORDINATOR_NOT_AVAILABLE
+        (told,) = [event for event in events if event.warning]
+        assert (told.name, told.fields["topic"]) == ("internal_topic.not_made", CONSUMER_OFFSETS)
+        assert "segment.bytes" in told.fields["reason"]
+        assert told.fields["change"] == "offsets.topic.*"
+
+    run(main, 0, clock)
 
 
 def test_where_the_topic_asks_for_a_sync_nobody_hears_of_a_commit_before_it() -> None:
