@@ -112,10 +112,13 @@ class Coordinator:
         self.told.update(decision.wake)
         return decision.reply
 
+    def tick(self) -> None:
+        self._take(self.shard.tick(self.now_ms))
+
     def settle(self) -> None:
         """Do what is due now, until nothing is."""
         while (at_ms := self.shard.next_deadline()) is not None and at_ms <= self.now_ms:
-            self._take(self.shard.tick(self.now_ms))
+            self.tick()
 
     def advance(self, ms: int) -> None:
         """Time passes, and what is due is done when it is."""

@@ -13,6 +13,7 @@ from consumer_harness import (
     settle_all,
 )
 
+from ottla.core.groups.classic import Client
 from ottla.core.groups.consumer.member import MemberState
 from ottla.core.groups.group import Committer
 from ottla.wire.api.consumer_group_heartbeat import TopicPartitions
@@ -381,6 +382,37 @@ def test_a_pattern_is_resolved_after_the_heartbeat_that_brings_it(coordinator: C
     one.send()
     assert (len(one.partitions("foo")), len(one.partitions("bar"))) == (6, 3)
     assert coordinator.group().subscriptions.are_homogeneous(1)
+
+
+def test_patterns_of_many_topics_are_resolved_a_slice_at_a_time() -> None:
+    """A group may bring many patterns, and a cluster have many topics: nobody else is held up for as long as it takes.
+
+    One that is brought meanwhile is resolved with the others.
+    """
+    coordinator = Coordinator({f"t-{number}": 1 for number in range(1_500)})
+    one, two = coordinator.client("m1", regex="t-1.*"), coordinator.client("m2", regex="t-2.*")
+    client = Client("client", "/127.0.0.1", 1)
+
+    def joins(who: Consumer) -> None:
+        coordinator.decide(lambda shard, now_ms, _: shard.consumer.heartbeat(who.request(), client, now_ms))
+
+    def ticks() -> int:
+        """How many times a shard has to do what is due until nothing is."""
+        before, count = len(coordinator.log), 0
+        while coordinator.shard.next_deadline() == coordinator.now_ms:
+            assert len(coordinator.log) == before, "nothing is written down before all of it is known"
+            coordinator.tick()
+            count += 1
+        return count
+
+    joins(one)
+    coordinator.tick()
+    assert coordinator.group().resolved_regexes == {}
+    joins(two)
+    assert ticks() == 2
+    found = coordinator.group().resolved_regexes
+    assert {regex: len(one.topics) for regex, one in found.items()} == {"t-1.*": 611, "t-2.*": 111}
+    assert not coordinator.shard.consumer._here.resolutions
 
 
 def test_a_pattern_finds_new_topics_and_forgets_deleted_ones(coordinator: Coordinator) -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 from consumer_harness import Topics
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ottla.core.groups.consumer.regexes import Regexes
+from ottla.core.groups.consumer.regexes import Regexes, Resolution
 from ottla.core.groups.consumer.topics import TopicView
 from ottla.core.metadata.image import Image
 from ottla.wire.errors import Error, Refused
@@ -61,10 +63,9 @@ def test_no_topics_have_no_hash_and_order_does_not_matter() -> None:
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    resolved = Regexes().resolve(["fo+", "(?i)BAR|baz.*"], ["foo", "xfoo", "foox", "bar", "baz-1"], 7, 9)
-    assert resolved["fo+"].topics == {"foo"}
-    assert resolved["(?i)BAR|baz.*"].topics == {"bar", "baz-1"}
-    assert (resolved["fo+"].version, resolved["fo+"].timestamp) == (7, 9)
+    names = ["foo", "xfoo", "foox", "bar", "baz-1"]
+    assert list(Regexes().matching("fo+", names)) == ["foo"]
+    assert list(Regexes().matching("(?i)BAR|baz.*", names)) == ["bar", "baz-1"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 def test_a_hostile_pattern_takes_no_longer_than_the_text() -> None:
     """A backtracking matcher would take 2**40 steps; this test would not end."""
     hostile = "(a|a)*(a|aa)*" * 10 + "b"
-    assert Regexes().resolve([hostile], ["a" * 249], 0, 0)[hostile].topics == frozenset()
+    assert list(Regexes().matching(hostile, ["a" * 249])) == []
 
 
 def test_patterns_without_end_take_no_memory_without_end() -> None:
@@ -91,8 +92,31 @@ def test_patterns_without_end_take_no_memory_without_end() -> None:
     for number in range(1_000):
         regexes.check(f"topic-{number}")
     assert 0 < regexes.kept_instructions < 10_000, "the large ones had to go"
-    assert regexes.resolve(["topic-1"], ["topic-1", "topic-2"], 7, 0)["topic-1"].topics == {"topic-1"}
+    assert list(regexes.matching("topic-1", ["topic-1", "topic-2"])) == ["topic-1"]
 
 
 def test_a_pattern_another_release_took_matches_nothing() -> None:
-    assert Regexes().resolve(["(?=a)"], ["a"], 0, 0)["(?=a)"].topics == frozenset()
+    assert list(Regexes().matching("(?=a)", ["a"])) == []
+
+
+@given(st.integers(1, 12))
+def test_patterns_are_resolved_alike_whatever_a_slice_takes(matches: int) -> None:
+    names = [f"{letter}{number}" for letter in "ab" for number in range(5)]
+    patterns = ["a.*", "b[12]", "nothing", "[ab]0"]
+    resolution, steps = Resolution(names, 7), 0
+    while not resolution.has(patterns):
+        resolution.step(Regexes(), patterns, matches)
+        steps += 1
+    assert steps == -(-len(names) * len(patterns) // matches)
+    assert resolution.found["a.*"] == set(names[:5])
+    assert resolution.found["b[12]"] == {"b1", "b2"}
+    assert resolution.found["nothing"] == frozenset()
+    assert resolution.found["[ab]0"] == {"a0", "b0"}
+
+
+def test_a_pattern_that_nobody_has_any_more_is_not_resolved() -> None:
+    resolution = Resolution(["a", "b"], 7)
+    resolution.step(Regexes(), ["a", "b"], 3)
+    assert not resolution.has(["b"])
+    assert resolution.step(Regexes(), ["a"], 5) == 5
+    assert resolution.has(["a"])

@@ -13,7 +13,7 @@ from ottla.core.coordination import BadRecord, CoordinatorRecord
 from ottla.core.deadlines import Deadlines
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.member import Member, MemberState
-from ottla.core.groups.consumer.regexes import Regexes
+from ottla.core.groups.consumer.regexes import Regexes, Resolution
 from ottla.core.groups.consumer.settings import ConsumerSettings
 from ottla.core.groups.consumer.topics import TopicView
 from ottla.core.groups.group import Group
@@ -57,6 +57,8 @@ class ConsumerGroups:
         self.settings = settings
         self.topics = topics
         self.regexes = Regexes()
+        self.resolutions: dict[str, Resolution] = {}
+        """By group: those that are under way."""
         self.deadlines: Deadlines[Timer] = Deadlines()
         self._revoking_epochs: dict[Timer, int] = {}
 

@@ -17,6 +17,7 @@ from ottla.core.groups.consumer.group import ConsumerGroup, Subscriptions
 from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
 from ottla.core.groups.consumer.member import Member
 from ottla.core.groups.consumer.reconciliation import Reconciliation, Reported
+from ottla.core.groups.consumer.regexes import Resolution, ResolvedRegex
 from ottla.core.groups.consumer.target import Target, compute_target, subscribed_ids
 from ottla.core.groups.timers import Timer
 
@@ -150,10 +151,22 @@ class Progress:
         return after
 
 
-def refresh_regexes(here: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> list[CoordinatorRecord]:
-    """Resolve a group's patterns and write down what they match; its epoch counts up when that is new."""
+def refresh_regexes(
+    here: ConsumerGroups, group: ConsumerGroup, now_ms: int, matches: int
+) -> tuple[list[CoordinatorRecord], int]:
+    """Resolve a group's patterns and write down what they match; its epoch counts up when that is new.
+
+    For so many matches at a time: the rest is due at once, after whatever else is. Also, how many were left over.
+    """
     topics, group_id = here.topics, group.group_id
-    resolved = here.regexes.resolve(group.subscriptions.regexes, topics.image.topics, topics.version, now_ms)
+    wanted = group.subscriptions.regexes
+    resolution = here.resolutions.pop(group_id, None) or Resolution(topics.image.topics, topics.version)
+    left = resolution.step(here.regexes, wanted, matches)
+    if not resolution.has(wanted):
+        here.resolutions[group_id] = resolution
+        here.deadlines.set(Timer(Awaited.REGEXES, group_id), now_ms)
+        return [], left
+    resolved = {regex: ResolvedRegex(resolution.found[regex], resolution.version, now_ms) for regex in wanted}
     names, _, _ = group.subscriptions
     after = names.keys() | {topic for one in resolved.values() for topic in one.topics}
     metadata_hash = topics.hash_of(after)
@@ -165,4 +178,4 @@ def refresh_regexes(here: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> 
     if is_new:
         result.append(written.epoch_record(group_id, group.epoch + 1, metadata_hash))
         group.saw(topics.changes, group.epoch + 1, now_ms)
-    return result
+    return result, left

@@ -1,6 +1,7 @@
 """The consumer protocol of a shard, as the shard calls it."""
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla.core.coordination import CoordinatorRecord, Decision
 from ottla.core.groups.classic import ClassicProtocol, Client
@@ -23,6 +24,9 @@ from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.wire.errors import Refused
+
+_MATCHES_PER_TICK: Final = 1_000
+"""Names compared with patterns before others have their turn: a few milliseconds."""
 
 
 class ConsumerProtocol:
@@ -93,9 +97,11 @@ class ConsumerProtocol:
 
     def tick(self, now_ms: int, out: Outcome) -> None:
         """Do what is due: of one group one thing, so that the next is decided by what the first has changed."""
-        here = self._here
+        here, matches = self._here, _MATCHES_PER_TICK
         for group_id, timers in here.due(now_ms).items():
             group = here.groups.get(group_id)
+            if not isinstance(group, ConsumerGroup):
+                here.resolutions.pop(group_id, None)
             if isinstance(group, ClassicGroup):
                 self._go_on_as_classic(group, timers, now_ms, out)
             elif isinstance(group, ConsumerGroup):
@@ -106,7 +112,8 @@ class ConsumerProtocol:
                     if regexes in timers:
                         here.deadlines.set(regexes, now_ms)
                 elif regexes in timers:
-                    out.records += refresh_regexes(here, group, now_ms)
+                    records, matches = refresh_regexes(here, group, now_ms, matches)
+                    out.records += records
 
     def _go_on_as_classic(self, group: ClassicGroup, timers: list[Timer], now_ms: int, out: Outcome) -> None:
         awaited = {timer.due for timer in timers}

@@ -7,9 +7,11 @@ Rule 1: patterns are RE2's, as in Kafka (which runs RE2/J): no back-references, 
 Rule 2: a pattern must match a topic's whole name.
 Rule 3: a pattern is resolved by its group, not by each member: all who subscribed to it get the same topics, and the
         result is written down with the version of the metadata that it was found in.
+Rule 4: matching a name takes microseconds, so that many patterns of many topics are resolved a slice at a time, and
+        others have their turn in between. What is found is that of the topics that there were at the beginning.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import re2
@@ -30,6 +32,38 @@ class ResolvedRegex(NamedTuple):
     timestamp: int
 
 
+class Resolution:
+    """The patterns of a group on their way through the topics."""
+
+    def __init__(self, names: Iterable[str], version: int) -> None:
+        self.version = version
+        self.found: dict[str, frozenset[str]] = {}
+        self._names = tuple(names)
+        self._regex: str | None = None
+        self._at = 0
+        self._matched: list[str] = []
+
+    def step(self, compiled: "Regexes", wanted: Iterable[str], matches: int) -> int:
+        """Go on with the patterns that are wanted now, for so many matches; how many of them were left over."""
+        for regex in wanted:
+            if regex in self.found:
+                continue
+            if regex != self._regex:
+                self._regex, self._at, self._matched = regex, 0, []
+            part = self._names[self._at : self._at + matches]
+            self._matched += compiled.matching(regex, part)
+            self._at += len(part)
+            matches -= len(part)
+            if self._at < len(self._names):
+                return 0
+            self.found[regex] = frozenset(self._matched)
+        return matches
+
+    def has(self, wanted: Iterable[str]) -> bool:
+        """All of these are resolved."""
+        return all(regex in self.found for regex in wanted)
+
+
 class Regexes:
     """Compiled patterns, the latest kept for the next look."""
 
@@ -44,20 +78,13 @@ class Regexes:
         """Refuses a pattern that is none."""
         self._compile(regex)
 
-    def resolve(
-        self, regexes: Iterable[str], names: Iterable[str], version: int, now_ms: int
-    ) -> dict[str, ResolvedRegex]:
-        """The topics that each pattern matches; one that cannot be compiled (another release took it) matches none."""
-        resolved = {}
-        known = list(names)
-        for regex in regexes:
-            try:
-                pattern = self._compile(regex)
-                topics = frozenset(name for name in known if pattern.fullmatch(name) is not None)
-            except Refused:
-                topics = frozenset()
-            resolved[regex] = ResolvedRegex(topics, version, now_ms)
-        return resolved
+    def matching(self, regex: str, names: Iterable[str]) -> Iterator[str]:
+        """The names that a pattern matches; one that cannot be compiled (another release took it) matches none."""
+        try:
+            pattern = self._compile(regex)
+        except Refused:
+            return iter(())
+        return (name for name in names if pattern.fullmatch(name) is not None)
 
     def _compile(self, regex: str) -> "re2._Regexp":
         found = self._compiled.get(regex)
