@@ -1,7 +1,8 @@
 """Which offsets of which partitions a pipeline reads next. Values in, values out: nothing here asks a cluster.
 
-Rule 1: a position is the next offset to read of each partition. An epoch is two positions, and everything between them
-        is read by it, once, however often it is planned again.
+Rule 1: a position is the next offset to read of each partition, with the ids of their topics: offsets of another
+        topic of the same name mean other records. An epoch is two positions, and everything between them is read by
+        it, once, however often it is planned again.
 Rule 2: a partition without a position is new, and read from its very first offset.
 Rule 3: an end before the start reads nothing: it takes the position back into a log that was cut or made anew. The next
         epoch reads from there. So two positions say all there is to say, also after a restart.
@@ -15,12 +16,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from ottla.client.core.names import TopicPartition
 from ottla.wire.types import NO_UUID
+from ottla.wire.uuids import uuid_from_text, uuid_to_text
 
 Offsets = dict[TopicPartition, int]
+_ID: Final = "id"
 
 
 class Log(NamedTuple):
@@ -79,20 +83,32 @@ class Loss(NamedTuple):
                 return f"{where} does not exist any more; the pipeline had come to {self.start:,}"
 
 
-def to_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """As Spark keeps them: {"orders": {"0": 42}}. Spark compares the text, so equal offsets give it in one order."""
-    document: dict[str, dict[str, int]] = {}
+def to_document(
+    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes] = MappingProxyType({})
+) -> dict[str, dict[str, Any]]:
+    """As Spark keeps a position: {"orders": {"0": 42, "id": "mIo3...Q"}}. Spark compares texts: equal ones have one."""
+    document: dict[str, dict[str, Any]] = {}
     for partition, offset in sorted(offsets.items()):
         document.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    for topic, entry in document.items():
+        if topic_ids.get(topic, NO_UUID) != NO_UUID:
+            entry[_ID] = uuid_to_text(topic_ids[topic])
     return document
 
 
 def from_document(document: Mapping[str, Mapping[str, Any]]) -> Offsets:
+    """The offsets of a position."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in document.items()
-        for partition, offset in partitions.items()
+        for topic, entry in document.items()
+        for partition, offset in entry.items()
+        if partition != _ID
     }
+
+
+def topic_ids_from(document: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """The ids of a position's topics, as far as brokers told them."""
+    return {topic: uuid_from_text(entry[_ID]) for topic, entry in document.items() if _ID in entry}
 
 
 def share(lags: Mapping[TopicPartition, int], limit: int, served: Mapping[TopicPartition, int]) -> Offsets:
@@ -111,8 +127,10 @@ def share(lags: Mapping[TopicPartition, int], limit: int, served: Mapping[TopicP
     return taken
 
 
-def ranges_between(start: Mapping[TopicPartition, int], end: Offsets, logs: Logs) -> tuple[list[Range], list[Loss]]:
-    """What an epoch reads of what is there now, and what it does not find."""
+def ranges_between(
+    start: Mapping[TopicPartition, int], end: Offsets, logs: Logs, topic_ids: Mapping[str, bytes]
+) -> tuple[list[Range], list[Loss]]:
+    """What an epoch reads of what is there now, and what it does not find; `topic_ids` are those of its end."""
     ranges: list[Range] = []
     losses: list[Loss] = []
     for partition, last in sorted(end.items()):
@@ -122,6 +140,9 @@ def ranges_between(start: Mapping[TopicPartition, int], end: Offsets, logs: Logs
         log = logs.get(partition)
         if log is None:
             losses.append(Loss(LossKind.DELETED, partition, first, last))
+            continue
+        if _is_another(topic_ids.get(partition.topic, NO_UUID), log.topic_id):
+            losses.append(Loss(LossKind.MADE_ANEW, partition, first, last))
             continue
         found = Range(partition, max(first, log.start), min(last, log.end), log.topic_id)
         if first < log.start:
@@ -151,6 +172,7 @@ class Epoch(NamedTuple):
     """Where the next epoch ends, and what was found missing on the way."""
 
     end: Offsets
+    topic_ids: dict[str, bytes]
     losses: list[Loss]
     records: int
     """Offsets between the position and the end that are there to be read."""
@@ -178,9 +200,10 @@ class Progress:
         """None: nobody has said yet where the pipeline is."""
         return self._position
 
-    def at(self, position: Mapping[TopicPartition, int]) -> None:
+    def at(self, position: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes]) -> None:
         """The pipeline has come here, or was told to begin here."""
         self._position = dict(position)
+        self._topic_ids = dict(topic_ids)
 
     def advance(self, logs: Logs, limit: int, until: Until | None = None) -> Epoch:
         """Plan the next epoch, of at most `limit` offsets."""
@@ -203,16 +226,15 @@ class Progress:
         self._epochs += 1
         end = self._position | {partition: base + taken.get(partition, 0) for partition, base in bases.items()}
         self._position = end
-        return Epoch(dict(end), losses, sum(taken.values()))
+        return Epoch(dict(end), dict(self._topic_ids), losses, sum(taken.values()))
 
     def _base(self, partition: TopicPartition, position: int, log: Log) -> tuple[int, Loss | None]:
         """Where reading goes on; what retention removed is found when the epoch's ranges are made."""
         known = self._topic_ids.get(partition.topic, NO_UUID)
-        if NO_UUID not in (known, log.topic_id) and known != log.topic_id and partition in (self._position or {}):
-            lost = position > 0
-            return log.start, Loss(LossKind.MADE_ANEW, partition, log.start, position) if lost else None
+        if _is_another(known, log.topic_id) and position > 0:
+            return log.start, Loss(LossKind.MADE_ANEW, partition, log.start, position)
         if position > log.end:
-            # The same topic lost its end. If nobody knows whether it is the same, nothing of it is left out.
+            # The same topic lost its end. If no broker tells whether it is the same, nothing of it is left out.
             base = log.end if known != NO_UUID else log.start
             return base, Loss(LossKind.CUT, partition, log.end, position)
         return max(position, log.start), None
@@ -224,3 +246,8 @@ class Progress:
                 self._missed.add(partition)
                 yield Loss(LossKind.DELETED, partition, position, position)
         self._missed -= set(logs)
+
+
+def _is_another(known: bytes, found: bytes) -> bool:
+    """Whether it is another topic of the same name; brokers too old to tell ids never say so."""
+    return NO_UUID not in (known, found) and known != found

@@ -4,7 +4,9 @@ Rule 1: a task has the client's connections and event loop to itself. The loop r
         next one is asked for before a batch is handed over, so the broker works while Spark does.
 Rule 2: which records there are, and which of them were aborted, the kernel says; no record becomes an object of Python.
 Rule 3: the topic is asked for by the id that it had when the range was planned: another of the same name is a loss.
-Rule 4: a range ends at its end or with an error; a stretch that is gone from the log is a loss, and told of as such.
+Rule 4: as much is asked for as the rest of the range may take, by the size of what came so far: an answer knows no end,
+        and a small epoch of a long log would otherwise fetch megabytes to throw them away.
+Rule 5: a range ends at its end or with an error; a stretch that is gone from the log is a loss, and told of as such.
 """
 
 import asyncio
@@ -27,12 +29,14 @@ from ottla.wire.types import NO_UUID
 
 CHANNEL: Final = "fetch"
 WAIT_MS: Final = 500
-FETCH_BYTES: Final = 4 << 20
+FETCH_BYTES_MIN: Final = 64 << 10
+FETCH_BYTES_MAX: Final = 4 << 20
 COLUMNS_BYTES: Final = 16 << 20
 """Of uncompressed records in an Arrow batch. Four megabytes of an answer may unpack to gigabytes."""
 EMPTY_ANSWERS_MAX: Final = 120
 """A minute of them, though the log is known to go on: whoever is asked is not the leader that it was."""
 
+_GUESSED_RECORD_BYTES: Final = 1 << 10  # Until the first answer tells.
 _WITH_NAMES: Final = 12  # Last version of Fetch that names topics; later ones carry their ids.
 _TIMESTAMP: Final = pyarrow.timestamp("us", "UTC")
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
@@ -70,7 +74,8 @@ class _Fetch:
         self._wanted = wanted
         self._runner = runner
         self._client = Client(reading.bootstrap, client_id=f"ottla-pipeline-{reading.source or 'topics'}")
-        self._bytes = FETCH_BYTES
+        self._bytes_needed = FETCH_BYTES_MIN
+        self._bytes_per_offset = _GUESSED_RECORD_BYTES
         self._asked: asyncio.Task[PartitionData] | None = None
 
     def close(self) -> None:
@@ -105,7 +110,7 @@ class _Fetch:
 
     def _columns(self, answer: PartitionData, position: int, aborted: list[Aborted]) -> Iterator[tuple[Columns, int]]:
         """The records of an answer, some megabytes at a time, each with the position after them."""
-        finished = False
+        finished, begun = False, position
         while not finished and position < self._wanted.end:
             part = FetchedPart(self._wanted.partition.partition, answer.records or b"", position, aborted)
             columns = read_columns([part], bytes_max=COLUMNS_BYTES)
@@ -116,8 +121,10 @@ class _Fetch:
                     f"{end.damage.reason}. Nothing of it was passed on; "
                     "`ottla log verify` on the broker's directory says more"
                 )
-            self._bytes = max(self._bytes, end.needed)
             finished, position = end.finished, end.next_offset
+            self._bytes_needed = max(FETCH_BYTES_MIN, end.needed)
+            if finished and position > begun:
+                self._bytes_per_offset = len(part.data) // (position - begun) + 1
             if finished and position < self._wanted.end:
                 self._ask(position)
             yield columns, position
@@ -185,17 +192,19 @@ class _Fetch:
 
     def _request(self, position: int, leader_epoch: int) -> FetchRequest:
         partition = self._wanted.partition
+        rest = (self._wanted.end - position) * self._bytes_per_offset * 5 // 4
+        bytes_max = max(self._bytes_needed, min(rest, FETCH_BYTES_MAX))
         asked = FetchPartition(
             partition=partition.partition,
             current_leader_epoch=leader_epoch,
             fetch_offset=position,
-            partition_max_bytes=self._bytes,
+            partition_max_bytes=bytes_max,
         )
         topic_id = self._client.cluster.topic_id(partition.topic)
         return FetchRequest(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
-            max_bytes=self._bytes,
+            max_bytes=bytes_max,
             isolation_level=1 if self._reading.committed else 0,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
         )

@@ -287,6 +287,11 @@ def test_topic_made_anew_is_a_loss_for_plan_and_task(server: Server, topics: Top
             failing.read(planned)
         with pytest.raises(DataLost, match="deleted and created again"):
             failing.plan()
+        with (
+            Stream(server.bootstrap, source(topic), checkpoint=failing.position) as restarted,
+            pytest.raises(DataLost, match="deleted and created again"),
+        ):
+            restarted.plan()
         with recording() as events:
             assert values(going_on.epoch() + going_on.epoch()) == numbered(100, 120)
         assert names(events) == ["pipeline.data_lost"]

@@ -32,6 +32,7 @@ from ottla.pipelines.ranges import (
     ranges_between,
     split,
     to_document,
+    topic_ids_from,
 )
 from ottla.pipelines.reading import LATEST, Reading, from_options, reading_of, to_options
 from ottla.pipelines.spec import Start, TopicSource
@@ -100,7 +101,7 @@ class TopicStreamReader(DataSourceStreamReader):
         self._survey = TopicSurvey(reading)
         self._progress = Progress()
         self._allowance = Allowance(reading.records_per_batch_max, reading.records_per_second_max)
-        self._initial: Offsets | None = None
+        self._initial: dict[str, Any] | None = None
         self._until: Until | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,13 +109,14 @@ class TopicStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below.
         if self._initial is None:
-            self._initial = self._progress.position or _begin(self._reading, self._survey, self._survey.logs())
-        return to_document(self._initial)
+            logs = self._survey.logs()
+            self._initial = to_document(_begin(self._reading, self._survey, logs), _topic_ids(logs))
+        return self._initial
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._progress.position is None:
             initial = self.initialOffset()
-            self._progress.at(from_document(initial))
+            self._arrived(initial)
             return initial
         while (limit := self._allowance.limit(_now_ms())) == 0:
             time.sleep(self._allowance.wait_ms() / 1000)
@@ -124,13 +126,14 @@ class TopicStreamReader(DataSourceStreamReader):
         epoch = self._progress.advance(logs, limit, self._until)
         report(epoch.losses, self._reading.on_data_loss, self._reading.source)
         self._allowance.spend(epoch.records)
-        return to_document(epoch.end)
+        return to_document(epoch.end, epoch.topic_ids)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._progress.at(from_document(end))
+        self._arrived(end)
         if start == end:
             return []
-        return _planned(self._reading, from_document(start), from_document(end), self._survey.logs())
+        ids = topic_ids_from(end)
+        return _planned(self._reading, from_document(start), from_document(end), self._survey.logs(), ids)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
@@ -138,6 +141,11 @@ class TopicStreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         self._survey.close()
+
+    def _arrived(self, position: dict[str, Any]) -> None:
+        """Spark has told where the query is, so it has written down where it began."""
+        self._initial = self._initial or position
+        self._progress.at(from_document(position), topic_ids_from(position))
 
 
 class TopicReader(DataSourceReader):
@@ -149,7 +157,8 @@ class TopicReader(DataSourceReader):
         try:
             logs = survey.logs()
             start = _begin(self._reading, survey, logs)
-            return _planned(self._reading, start, _end(self._reading.until or CAUGHT_UP, survey, logs), logs)
+            end = _end(self._reading.until or CAUGHT_UP, survey, logs)
+            return _planned(self._reading, start, end, logs, _topic_ids(logs))
         finally:
             survey.close()
 
@@ -180,10 +189,16 @@ def _end(until: Start, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> 
     return {partition: log.end for partition, log in logs.items()}
 
 
-def _planned(reading: Reading, start: Offsets, end: Offsets, logs: dict[TopicPartition, Log]) -> list[InputPartition]:
-    ranges, losses = ranges_between(start, end, logs)
+def _planned(
+    reading: Reading, start: Offsets, end: Offsets, logs: dict[TopicPartition, Log], topic_ids: dict[str, bytes]
+) -> list[InputPartition]:
+    ranges, losses = ranges_between(start, end, logs, topic_ids)
     report(losses, reading.on_data_loss, reading.source)
     return [RangePartition(one) for one in split(ranges, reading.partitions_min or 1)]
+
+
+def _topic_ids(logs: dict[TopicPartition, Log]) -> dict[str, bytes]:
+    return {partition.topic: log.topic_id for partition, log in logs.items()}
 
 
 def _now_ms() -> int:
