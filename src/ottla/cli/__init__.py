@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ottla import __version__
 from ottla.cli.config.arguments import add_config
 from ottla.cli.consume.arguments import add_consume
+from ottla.cli.dlq.arguments import add_dlq
 from ottla.cli.errors import USAGE, UserError
 from ottla.cli.group.arguments import add_group
 from ottla.cli.log.arguments import add_log
@@ -58,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ottla", description="Apache Kafka's system in Python.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and which kernel runs, and exit")
     groups = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (add_serve, add_topic, add_produce, add_consume, add_group, add_txn, add_config, add_log, add_pipeline):
+    for add in (
+        *(add_serve, add_topic, add_produce, add_consume, add_group, add_txn, add_config, add_log),
+        *(add_pipeline, add_dlq),
+    ):
         add(groups)
     return parser

@@ -1,0 +1,1 @@
+"""`ottla dlq`: look into dead-letter topics, and send what is in them back."""
