@@ -7,6 +7,8 @@ Rule 2: in a group of the consumer protocol, and where both protocols meet, a pa
         has gone for a while has not given back anything.
 Rule 3: a commit is refused if, when it was sent, somebody else had been given the partition since its member was.
 Rule 4: a fetched offset is one that somebody committed, and none was committed for certain after that one was over.
+Rule 5: a power loss takes the end of a group's log where that was not synced: what was committed before it may be gone,
+        but not if a later commit is still there. Who owns what is known again when it is told again.
 Every commit carries an id of its own in its metadata, so that it is known which one was fetched.
 """
 
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import Key, name_of
-from ottla.sim.node.transaction_history import Outcome, Transaction
+from ottla.sim.node.transaction_history import Transaction
 
 NEVER = float("inf")
 _RELEASED = -1.0
@@ -42,8 +44,7 @@ class Commit:
 
     @property
     def is_void(self) -> bool:
-        aborted = self.transaction is not None and self.transaction.outcome is Outcome.ABORTED
-        return self.is_refused or aborted
+        return self.is_refused or (self.transaction is not None and self.transaction.is_aborted)
 
 
 @dataclass(slots=True)
@@ -67,15 +68,28 @@ class _Group:
     """By generation of a classic group."""
     commits: dict[Key, list[Commit]] = field(default_factory=dict)
     since: float = 0.0
-    """When it was seen that this is another group of the name."""
+    """When it was seen that this is another group of the name, or when what was not synced was lost."""
+    told: dict[tuple[str, Key], None] = field(default_factory=dict)
+    """Which member was given what since then."""
+    survivor_sent_at: float = -NEVER
+    """When the latest commit was sent that is known to have outlived the last loss."""
     finished: dict[Key, None] = field(default_factory=dict)
     """Partitions of which a member has committed the end, after the last was written."""
+
+    def forget(self, now: float) -> None:
+        """Who owns what."""
+        self.since = now
+        self.owners.clear()
+        self.assigned.clear()
+        self.told.clear()
 
 
 class GroupHistory:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._commits: dict[str, Commit] = {}
+        self.lost_at = -NEVER
+        """When the power was lost, where nothing was synced."""
 
     def group(self, name: str) -> _Group:
         return self._groups.setdefault(name, _Group())
@@ -100,6 +114,7 @@ class GroupHistory:
         if asked_at < group.since:
             return
         for key in partitions:
+            group.told[member, key] = None
             owner = group.assigned.setdefault((generation, key), who)
             if owner != who:
                 raise Violation(
@@ -126,9 +141,7 @@ class GroupHistory:
             raise Violation(
                 "I11", f"{told.member} is in generation {told.generation} of a group that forgot {_told(held)}"
             )
-        group.since = asked_at
-        group.owners.clear()
-        group.assigned.clear()
+        group.forget(asked_at)
 
     def given(
         self,
@@ -148,6 +161,7 @@ class GroupHistory:
                 raise Violation(
                     "I11", f"{name_of(key)} was given to {member} of {name}, but {owner.member} has not given it back"
                 )
+            group.told[member, key] = None
             group.owners[key] = _Owner(member, now, until, instance=instance)
 
     def away(self, name: str, member: str, partitions: "list[Key]", until: float, *, instance: str) -> None:
@@ -182,8 +196,11 @@ class GroupHistory:
 
     def granted(self, commit: Commit, now: float) -> None:
         commit.granted_at = now
-        owner = self.group(commit.group).owners.get(commit.where)
+        group = self.group(commit.group)
+        owner = group.owners.get(commit.where)
         if owner is None or owner.member in (commit.member, _NOBODY_KNOWS):
+            return
+        if (commit.member, commit.where) not in group.told:
             return
         if owner.since < commit.sent_at:
             raise Violation(
@@ -193,7 +210,8 @@ class GroupHistory:
 
     def fetched(self, name: str, where: Key, offset: int, metadata: str | None, began: float) -> None:
         """The group's offset was fetched, with a request sent at `began`, none pending."""
-        commits = self.group(name).commits.get(where, [])
+        group = self.group(name)
+        commits = group.commits.get(where, [])
         held_from = -NEVER
         if offset != NOTHING:
             found = self._commits.get(metadata or "")
@@ -206,9 +224,24 @@ class GroupHistory:
             if found.transaction is not None:
                 found.transaction.seen(_told(found))
             held_from = found.holds_from
+            if found.transaction is None and found.sent_at < self.lost_at:
+                group.survivor_sent_at = max(group.survivor_sent_at, found.sent_at)
         for commit in commits:
-            if commit.holds_from < began and commit.sent_at > held_from:
+            if commit.holds_from < began and commit.sent_at > held_from and not self._may_be_lost(group, commit):
                 raise Violation("I11", f"{_told(commit)} is lost: {name} is at {offset} ({metadata})")
+
+    def power_lost(self, now: float) -> None:
+        """What was not synced is gone."""
+        self.lost_at = now
+        for group in self._groups.values():
+            group.forget(now)
+            group.survivor_sent_at = -NEVER
+
+    def _may_be_lost(self, group: _Group, commit: Commit) -> bool:
+        if commit.transaction is not None:
+            # Its marker is written some time after its end was granted.
+            return commit.transaction.is_void
+        return group.survivor_sent_at <= commit.granted_at <= self.lost_at
 
 
 def _told(commit: Commit) -> str:

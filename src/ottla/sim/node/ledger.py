@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 
 from ottla.sim.checkers import Violation
 from ottla.sim.node.swarm import TopicPlan
-from ottla.sim.node.transaction_history import Outcome, Transaction
+from ottla.sim.node.transaction_history import Transaction
 from ottla.sim.records import Record
 from ottla.wire.uuids import uuid_to_text
 
 Key = tuple[bytes, int]
 """A partition: the id of its topic and its number."""
 
+NO_LIFE = -1
+"""Instead of the node's life in which something was asked: its answer counts nowhere."""
 ID = "id"
 """The header that names a record."""
 
@@ -131,7 +133,7 @@ class Ledger:
         return sent
 
     def _counts(self, key: Key, life: int) -> bool:
-        return life == self.lives or self.partition(key).plan.is_synced
+        return life != NO_LIFE and (life == self.lives or self.partition(key).plan.is_synced)
 
     def _stands(self, sent: Sent, offset: int, how: str) -> None:
         history = self.partition(sent.where)
@@ -229,7 +231,7 @@ class Ledger:
 
     def _is_aborted(self, record: Record) -> bool:
         transaction = self.sent[self.id_of(record)].transaction
-        return transaction is not None and transaction.outcome is Outcome.ABORTED
+        return transaction is not None and transaction.is_aborted
 
     def _check_order(self, key: Key) -> None:
         newest: dict[str, tuple[int, int]] = {}

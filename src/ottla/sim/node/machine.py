@@ -19,6 +19,7 @@ from ottla.sim.faults import PowerLoss
 from ottla.sim.network import Host
 from ottla.sim.node.aging import age
 from ottla.sim.node.ledger import Key, Ledger
+from ottla.sim.node.replayed import check_replayed
 from ottla.sim.node.state import Recovered, check_producers, check_same, recovered
 from ottla.sim.process import Process
 from ottla.sim.transcript import Transcript
@@ -64,7 +65,8 @@ class Machine:
         """Since the last start something may have been lost that was not synced."""
         self._left: Recovered | None = None
         """What a process that ended without a loss had in memory."""
-        self.check_twins = False
+        self.on_loss: Callable[[], None] = lambda: None
+        """Told when something may have been lost that was not synced."""
         disk.on_power_loss = self._power_lost
 
     @property
@@ -81,6 +83,8 @@ class Machine:
         """kill -9."""
         if self._latest is not None:
             self.transcript.note("the process is killed")
+            if self.node is not None:
+                check_replayed(self.node)
             self._left = recovered(self.node) if self.node is not None and not self.disk.struck else None
             self._die(answers=True)
             self._lossy = self._lossy or bool(self.disk.struck)
@@ -111,6 +115,7 @@ class Machine:
         self.disk = disk
         if self._lossy:
             self.ledger.lives += 1
+            self.on_loss()
 
     async def stop(self) -> None:
         """SIGTERM: the node leaves in good order, if nothing comes in between."""
@@ -118,6 +123,7 @@ class Machine:
         if node is None:
             return
         self.transcript.note("the node is stopped")
+        check_replayed(node)
         self.stops += 1
         stopping = self._process.spawn(node.stop())
         await asyncio.wait([stopping])
@@ -185,7 +191,7 @@ class Machine:
     def _opened(self, node: Node) -> None:
         """The logs are open, and no client has been let in yet."""
         now = recovered(node)
-        self.ledger.found(now.ends, lossy=self._lossy)
+        self.ledger.found(now.ends_of_records if self._lossy else now.ends, lossy=self._lossy)
         if self._left is not None:
             check_producers(self._left, now)
         if node.metadata.epoch <= self.epoch:

@@ -65,6 +65,8 @@ class Scene:
         """See `Machine.stops`: a node that leaves takes no new topics."""
         self.age: Callable[[str, int], None] = lambda _transactional_id, _epochs_left: None
         """See `Machine.age`."""
+        self.identities: dict[tuple[int, int], int] = {}
+        """Producer ids and epochs that were given out for transactional ids, and in which life of the node first."""
         self._ids = 0
 
     @property
@@ -81,6 +83,16 @@ class Scene:
 
     def name_of(self, topic_id: bytes) -> str | None:
         return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), None)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether what was committed may be gone: the power was lost where nothing is synced."""
+        return self.groups.lost_at >= 0
+
+    def power_lost(self) -> None:
+        """What was not synced is gone."""
+        self.transactions.power_lost()
+        self.groups.power_lost(self.now)
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(self.random.uniform(0, seconds))

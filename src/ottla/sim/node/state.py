@@ -40,6 +40,18 @@ class Recovered:
     def ends(self) -> dict[Key, int]:
         return {key: log.end for key, log in self.logs.items()}
 
+    @property
+    def ends_of_records(self) -> dict[Key, int]:
+        """Without the markers at the end of a log: a coordinator may have written them as soon as it was loaded."""
+        ends = {}
+        for key, log in self.logs.items():
+            ends[key] = log.end
+            for batch in reversed([*decode_all(log.data)]):
+                if not batch.is_control or batch.last_offset + 1 != ends[key]:
+                    break
+                ends[key] = batch.base_offset
+        return ends
+
 
 def partitions(node: Node) -> list[tuple[Key, Partition]]:
     """In the order of names and numbers."""
@@ -55,7 +67,7 @@ def recovered(node: Node) -> Recovered:
     logs, producers = {}, {}
     for key, partition in partitions(node):
         log = partition.log.log
-        logs[key] = LogState(log.log_start_offset, log.end_offset, _data(node, partition))
+        logs[key] = LogState(log.log_start_offset, log.end_offset, log_data(node, partition))
         producers[key] = {
             producer_id: (known.epoch, known.last_sequence, known.last_data_offset, known.txn_first_offset)
             for producer_id, known in sorted(log.producers.by_id.items())
@@ -64,7 +76,7 @@ def recovered(node: Node) -> Recovered:
     return Recovered(logs, producers, frozenset(key for key in logs if key[0] in internal))
 
 
-def _data(node: Node, partition: Partition) -> bytes:
+def log_data(node: Node, partition: Partition) -> bytes:
     """Of the files, read past the node: to look is no step of its disk."""
     contents = node.store.disk.contents()  # type: ignore[attr-defined]
     paths = [partition.log.here.of(segment).path(".log") for segment in partition.log.log.segments]

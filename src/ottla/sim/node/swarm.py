@@ -22,6 +22,7 @@ STATIC = "static members"
 OLD_COORDINATORS = "old coordinators"
 EXPIRING_OFFSETS = "expiring offsets"
 AGING = "epochs near their end"
+UNSYNCED = "power lost before a sync"
 _HAZARDOUS = 0.6
 """How many of the seeds with coordination have some of these."""
 
@@ -150,7 +151,7 @@ def _topic(random: Random, name: str, *, fleeting: bool) -> TopicPlan:
 
 def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
     """The same life with groups and transactions. They outlast what the internal topics outlast: where power is lost,
-    everything is synced."""
+    everything is synced; see `UNSYNCED` for where it is not."""
     is_lossy = random.random() < 0.6
     topics = [
         replace(topic, settings=topic.settings | ({"flush.messages": "1"} if is_lossy else {}))
@@ -203,6 +204,10 @@ def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
         clients = [kind for kind in swarm.clients if kind not in ("group_consumer", "transformer")]
         mishaps = swarm.mishaps | {"leap_clock": 6.0, "kill": 4.0}
         swarm = replace(swarm, clients=(*clients, "keeper", "keeper"), mishaps=mishaps)
+    elif swarm.broker["log.flush.interval.messages"] != "1":
+        # Each log loses its end by itself: see the rules of the histories for what holds all the same.
+        hazards.append(UNSYNCED)
+        swarm = replace(swarm, mishaps=swarm.mishaps | {"lose_power": random.choice((4.0, 10.0))})
     elif random.random() < 0.5:
         swarm = replace(swarm, clients=(*swarm.clients, "keeper"))
     return replace(swarm, broker=swarm.broker | broker, hazards=tuple(hazards), protocol=protocol)

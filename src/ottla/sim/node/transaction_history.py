@@ -4,6 +4,8 @@ Rule 1: a transaction counts as aborted when nobody ever asked to commit it, or 
         refused; as committed when one was granted. Otherwise nobody knows, until something of it is seen.
 Rule 2: at read_committed nothing is seen of a transaction that nobody asked to commit (I5), or that was aborted (I4).
 Rule 3: of a committed transaction everything is seen, of the others nothing (I6).
+Rule 4: a power loss takes from each log what was not synced, and not the same from all: nothing is known any more of
+        transactions begun before it, nor of one whose producer has an identity that was given out before it.
 """
 
 from collections.abc import Iterable
@@ -33,18 +35,24 @@ class Transaction:
     """When its commit was granted."""
     witness: str = ""
     """What was seen of it first, by somebody who may see only what is committed."""
+    is_void: bool = False
+    """Of a transaction of which nothing is known (rule 4)."""
 
     @property
     def may_be_aborted(self) -> bool:
-        return self.outcome is not Outcome.COMMITTED and not self.witness
+        return self.is_void or (self.outcome is not Outcome.COMMITTED and not self.witness)
+
+    @property
+    def is_aborted(self) -> bool:
+        return self.outcome is Outcome.ABORTED and not self.is_void
 
     def committed(self, now: float) -> None:
-        if self.outcome is Outcome.ABORTED:
+        if self.is_aborted:
             raise Violation("I6", f"{self.name} was aborted, and then its commit was granted")
         self.outcome, self.ended_at = Outcome.COMMITTED, now
 
     def aborted(self) -> None:
-        if self.witness:
+        if self.witness and not self.is_void:
             raise Violation("I4", f"{self.name} was aborted, but {self.witness} of it was seen")
         self.outcome = Outcome.ABORTED
 
@@ -55,9 +63,11 @@ class Transaction:
 
     def seen(self, what: str) -> None:
         """Somebody was given this, who may only be given what is committed."""
+        if self.is_void:
+            return
         if not self.commit_asked:
             raise Violation("I5", f"{what} was seen before anybody asked to commit {self.name}")
-        if self.outcome is Outcome.ABORTED:
+        if self.is_aborted:
             raise Violation("I4", f"{what} was seen, though {self.name} was aborted")
         self.witness = self.witness or what
 
@@ -70,6 +80,11 @@ class TransactionHistory:
         transaction = Transaction(f"transaction {len(self.all) + 1} of {producer}")
         self.all.append(transaction)
         return transaction
+
+    def power_lost(self) -> None:
+        """What was not synced is gone."""
+        for transaction in self.all:
+            transaction.is_void = True
 
     def audited(self, visible: Iterable[bytes], missing: Iterable[bytes]) -> None:
         """Everything was read at read_committed: these records are there; those are not, and must be if committed."""

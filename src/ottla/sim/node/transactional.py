@@ -14,7 +14,7 @@ from ottla.client.core.errors import ClientError
 from ottla.sim.checkers import Violation
 from ottla.sim.node.group_history import Commit
 from ottla.sim.node.group_offsets import Hindered
-from ottla.sim.node.ledger import Key, Sent, name_of
+from ottla.sim.node.ledger import NO_LIFE, Key, Sent, name_of
 from ottla.sim.node.members import NOT_READY, STALE, Member
 from ottla.sim.node.old_coordinator import OldCoordinator
 from ottla.sim.node.scene import OF_TRANSACTION, Line, Scene, record_of
@@ -72,6 +72,9 @@ class Session:
         self._version = version
         self._timeout_ms = timeout_ms
         self._identity: tuple[int, int] | None = None
+        self._is_new = True
+        """Nobody had this identity before a coordinator lost that it had given it out. Where somebody had, batches may
+        be taken for those of the one before."""
         self._sequences: dict[Key, int] = {}
         self._added: dict[Key | str, None] = {}
         self._unsure = False
@@ -90,6 +93,7 @@ class Session:
         self._added.clear()
         self._unsure = False
         self.transaction = self._scene.transactions.begin(self.transactional_id)
+        self.transaction.is_void = not self._is_new
         return self.transaction
 
     async def _init(self) -> None:
@@ -119,6 +123,9 @@ class Session:
     def _goes_on_as(self, answer: Any) -> None:
         if self._identity != (answer.producer_id, answer.producer_epoch):
             self._identity = answer.producer_id, answer.producer_epoch
+            life = self._scene.ledger.lives
+            is_new = self._scene.identities.setdefault(self._identity, life) == life
+            self._is_new = is_new or not self._scene.has_lost
             self._sequences.clear()
 
     def crash(self) -> None:
@@ -170,7 +177,7 @@ class Session:
         raise Hindered("no acknowledgement")
 
     async def _attempt(self, batch: Outgoing, *, waits: bool = True) -> Error:
-        life = self._scene.ledger.lives
+        life = self._scene.ledger.lives if self._is_new else NO_LIFE
         request = request_of(self._scene, [batch], ALL)
         request.transactional_id = self.transactional_id
         connection = await self._line.connection()

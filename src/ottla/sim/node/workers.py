@@ -168,6 +168,9 @@ class Worker:
         error, one = Error(data.error_code), taken[key]
         if error in _FETCH_AGAIN:
             return
+        if error is Error.OFFSET_OUT_OF_RANGE and self._scene.has_lost:
+            one.position = 0  # The group is further than what is left of its input.
+            return
         if error is not Error.NONE:
             raise Violation("I8", f"a fetch of {name_of(key)} at {one.position} was refused: {error.name}")
         asked, life = one.position, self._scene.ledger.lives

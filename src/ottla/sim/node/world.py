@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Protocol
 
 from ottla.client.core.errors import ClientError
-from ottla.config import Config
+from ottla.config import OFFSETS_TOPIC_NUM_PARTITIONS, Config
 from ottla.sim.checkers import Violation
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
@@ -20,12 +20,13 @@ from ottla.sim.node.coordination_audit import audit_coordination
 from ottla.sim.node.keepers import Keeper
 from ottla.sim.node.ledger import Key, Ledger, name_of
 from ottla.sim.node.machine import Machine, look_twice
+from ottla.sim.node.operator import Operator
 from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance, Pipeliner
 from ottla.sim.node.readers import Damaged, Reader, read_all
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.senders import Bad, Idempotent, Plain
 from ottla.sim.node.state import Watch, fetches_waiting, partitions
-from ottla.sim.node.swarm import COORDINATED, NodeSwarm
+from ottla.sim.node.swarm import COORDINATED, UNSYNCED, NodeSwarm
 from ottla.sim.node.transactional import TIMEOUT_MS_MAX, TransactionalProducer
 from ottla.sim.node.workers import GroupConsumer, Transformer, Worker
 from ottla.sim.records import BadBatch
@@ -82,9 +83,12 @@ class World:
         self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
         self.scene.stops = lambda: self.machine.stops
         self.scene.age = self.machine.age
+        if UNSYNCED in swarm.hazards:
+            self.machine.on_loss = self.scene.power_lost
         self.admin = Admin(self.scene, "admin")
         # How long a transaction has been open is told by the wall clock: one that is set back gives it more time.
-        keeps_time = "jump_clock" not in swarm.mishaps and "leap_clock" not in swarm.mishaps
+        # And what a coordinator has lost every trace of is open until somebody ends it.
+        keeps_time = not ({"jump_clock", "leap_clock"} & swarm.mishaps.keys() or UNSYNCED in swarm.hazards)
         self._watch = Watch(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else Watch()
         self._healing = False
         self.scene.is_calm = (
@@ -105,6 +109,9 @@ class World:
             playing = {asyncio.ensure_future(actor.run()): isinstance(actor, Worker) for actor in self._actors()}
             await self._run_for(self.swarm.seconds, [*tasks, *playing])
             self._heal()
+            if UNSYNCED in self.swarm.hazards:
+                operator = Operator(self.scene, self.config[OFFSETS_TOPIC_NUM_PARTITIONS])
+                tasks.append(asyncio.ensure_future(operator.run()))
             await self._all([task for task, is_worker in playing.items() if not is_worker], tasks, within_s=SETTLED_S)
             self.scene.closing = True
             await self._all(list(playing), tasks, within_s=SETTLED_S)
