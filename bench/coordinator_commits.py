@@ -72,9 +72,12 @@ class _Sender:
 
     def answered(self) -> int:
         """How many answers have come."""
-        self._received += self.socket.recv(_RECEIVE_BYTES)
+        received = self.socket.recv(_RECEIVE_BYTES)
+        if not received:
+            raise ConnectionError("the broker closed the connection before it had answered all commits")
+        self._received += received
         count, left = divmod(len(self._received), len(self._answer))
         if self._received != self._answer * count + self._answer[:left]:
-            raise RuntimeError("a commit was answered with an error, or the connection is gone")
+            raise RuntimeError("a commit was answered with an error")
         self._received = self._received[len(self._received) - left :]
         return count
