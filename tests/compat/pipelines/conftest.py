@@ -20,6 +20,8 @@ def spark() -> "Iterator[SparkSession]":
         pytest.skip(str(missing))
     from ottla.pipelines.spark.session import SessionOptions, open_session
 
-    session = open_session(SessionOptions(name="tests", master="local[2]"))
+    session = open_session(
+        SessionOptions("tests", "local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    )
     yield session
     session.stop()

@@ -32,6 +32,8 @@ _ALWAYS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.speculation": "false",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    # An epoch keeps what changed, and not the whole state each time.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 _QUIET: Final = """\
