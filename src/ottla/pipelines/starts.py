@@ -38,7 +38,9 @@ def begin(start: Start, logs: Logs, at_time: Mapping[TopicPartition, int]) -> Be
     if start.place == "latest":
         return Beginning({partition: log.end for partition, log in logs.items()}, [], [])
     if start.time_ms is not None:
-        return Beginning({partition: at_time[partition] for partition in logs}, [], [])
+        # Where the first record that is left is late enough, those before it may have been, too.
+        cut = {partition: log for partition, log in logs.items() if 0 < log.start == at_time[partition]}
+        return Beginning({partition: at_time[partition] for partition in logs}, [], _late(cut))
     earliest = {partition: log.start for partition, log in logs.items()}
     if not start.offsets:
         return Beginning(earliest, [], _late(logs))

@@ -117,6 +117,13 @@ def test_topic_that_retention_emptied_is_told_to_be_empty() -> None:
     assert begin(Start(), {A: Log(9, 9), B: Log(7, 7)}, {}).late == [Late("orders", 16, True)]
 
 
+def test_time_of_which_the_first_records_may_be_gone_is_told() -> None:
+    """A replay would take what is left for all there was."""
+    logs = {A: Log(9, 20), B: Log(0, 20)}
+    assert begin(Start("", 1_700), logs, {A: 9, B: 0}).late == [Late("orders", 9, False)]
+    assert begin(Start("", 1_700), logs, {A: 10, B: 0}).late == []
+
+
 def test_start_in_a_partition_that_does_not_exist_is_refused() -> None:
     with pytest.raises(NoSuchPartition, match="topic orders, partition 7, which does not exist"):
         begin(Start("", None, (("orders", 7, 4),)), LOGS, {})

@@ -36,7 +36,7 @@ from ottla.pipelines.ranges import (
 )
 from ottla.pipelines.reading import LATEST, Reading, from_options, reading_of, to_options
 from ottla.pipelines.spec import Start, TopicSource
-from ottla.pipelines.starts import begin
+from ottla.pipelines.starts import Beginning, Late, begin
 from ottla.pipelines.topic_fetcher import fetch_range
 from ottla.pipelines.topic_survey import TopicSurvey
 from ottla.wire.errors import Error
@@ -110,7 +110,9 @@ class TopicStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below.
         if self._initial is None:
             logs = self._survey.logs()
-            self._initial = to_document(_begin(self._reading, self._survey, logs), _topic_ids(logs))
+            beginning = _begin(self._reading, self._survey, logs)
+            _warn_of(beginning.late, self._reading.source)
+            self._initial = to_document(beginning.offsets, _topic_ids(logs))
         return self._initial
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -156,31 +158,37 @@ class TopicReader(DataSourceReader):
         survey = TopicSurvey(self._reading)
         try:
             logs = survey.logs()
-            start = _begin(self._reading, survey, logs)
+            beginning = _begin(self._reading, survey, logs)
+            if (
+                self._reading.start.time_ms is not None
+            ):  # Who reads all there is, epoch after epoch, takes what there is.
+                _warn_of(beginning.late, self._reading.source)
             end = _end(self._reading.until or CAUGHT_UP, survey, logs)
-            return _planned(self._reading, start, end, logs, _topic_ids(logs))
+            return _planned(self._reading, beginning.offsets, end, logs, _topic_ids(logs))
         finally:
             survey.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Spark gives None where there is nothing to read."""
-        if partition is None:
+        """Where nothing was planned Spark still reads once, with None (4.1) or with a partition of its own (4.3)."""
+        if not isinstance(partition, RangePartition):
             return iter(())
-        assert isinstance(partition, RangePartition)
         return fetch_range(self._reading, partition.wanted)
 
 
-def _begin(reading: Reading, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> Offsets:
+def _begin(reading: Reading, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> Beginning:
     """Where to begin without a checkpoint. Raises ClientError, NoSuchPartition or DataLost."""
     for name in survey.missing_topics(logs):
         raise Declined(Error.UNKNOWN_TOPIC_OR_PARTITION, subject=f"topic {name}")
     time_ms = reading.start.time_ms
     beginning = begin(reading.start, logs, {} if time_ms is None else survey.offsets_at(logs, time_ms))
     report(beginning.losses, reading.on_data_loss, reading.source)
-    for late in beginning.late:
-        event = "pipeline.source_empty" if late.empty else "pipeline.source_begins_late"
-        warn(event, source=reading.source, topic=late.topic, records_removed=late.removed)
-    return beginning.offsets
+    return beginning
+
+
+def _warn_of(late: list[Late], source: str) -> None:
+    for one in late:
+        event = "pipeline.source_empty" if one.empty else "pipeline.source_begins_late"
+        warn(event, source=source, topic=one.topic, records_removed=one.removed)
 
 
 def _end(until: Start, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> Offsets:
