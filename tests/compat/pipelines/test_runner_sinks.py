@@ -1,0 +1,143 @@
+"""What each sink makes of an epoch that is written twice, half or by two runs."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from postgres_server import NoPostgres, Postgres, running_postgres
+from pyspark.sql import DataFrame, SparkSession
+
+from ottla.pipelines.checkpoint import Fenced
+from ottla.pipelines.identity import Identity
+from ottla.pipelines.spark.sinks import parquet
+from ottla.pipelines.spark.sinks.parquet import ParquetWriter
+from ottla.pipelines.spark.sinks.postgres import PostgresWriter
+from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkRefused
+from ottla.pipelines.spec import Delivery, ParquetSink, PostgresSink
+
+COLUMNS = "city STRING, n BIGINT, at TIMESTAMP, tags ARRAY<STRING>, w STRUCT<a: INT>"
+AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+
+
+def rows_of(spark: SparkSession, *cities: str, n: int = 1) -> DataFrame:
+    return spark.createDataFrame([(city, n, AT, ["x", "y"], (7,)) for city in cities], COLUMNS).coalesce(1)
+
+
+def run_at(home: Path, name: str = "1", checkpoint_id: str = "c1") -> Run:
+    return Run(Identity("shop"), name, checkpoint_id, "127.0.0.1:1", Delivery.EXACTLY_ONCE, str(home))
+
+
+class TestParquet:
+    @pytest.fixture
+    def writer(self, spark: SparkSession, tmp_path: Path) -> ParquetWriter:
+        return ParquetWriter(ParquetSink("out", "orders", "out", ("city",)), run_at(tmp_path), spark)
+
+    def cities(self, home: Path) -> list[str]:
+        """As a reader sees them that knows nothing of pipelines."""
+        return sorted(pq.read_table(home / "out").column("city").to_pylist())
+
+    def test_epoch_that_is_written_twice_is_there_once(
+        self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path
+    ) -> None:
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(2)
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
+        assert writer.write(rows_of(spark, "Berne"), 1) == Outcome(1)
+        assert self.cities(tmp_path) == ["Berne", "Berne", "Chur"]
+
+    def test_epoch_that_was_cut_off_is_finished_from_what_it_left(
+        self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After the first of its files: it is neither lost nor doubled, and nothing is computed again."""
+
+        def moving(self: Any, source: str, target: str, really: Any = parquet._Files.move) -> None:
+            if "Chur" in target:
+                raise OSError("cut off")
+            really(self, source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(parquet._Files, "move", moving)
+            with pytest.raises(OSError, match="cut off"):
+                writer.write(rows_of(spark, "Berne", "Chur"), 0)
+        assert self.cities(tmp_path) == ["Berne"]
+        assert writer.write(rows_of(spark, "not", "computed", "again"), 0) == Outcome(2)
+        assert self.cities(tmp_path) == ["Berne", "Chur"]
+
+    def test_epoch_without_rows_leaves_no_file(
+        self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path
+    ) -> None:
+        assert writer.write(rows_of(spark, "Berne").where("n = 0"), 0) == Outcome(0)
+        assert not list((tmp_path / "out").glob("**/*.parquet"))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    try:
+        with running_postgres() as server:
+            yield server
+    except NoPostgres as missing:
+        pytest.skip(str(missing))
+
+
+class TestPostgres:
+    @pytest.fixture(autouse=True)
+    def _empty(self, postgres: Postgres) -> None:
+        with psycopg.connect(postgres.url) as connection:
+            connection.execute("DROP TABLE IF EXISTS ottla_epochs, cities")
+
+    def writer(self, postgres: Postgres, run: Run, *upsert: str) -> PostgresWriter:
+        writer = PostgresWriter(PostgresSink("out", "orders", postgres.url, "cities", upsert, ""), run)
+        writer.begin()
+        return writer
+
+    def found(self, postgres: Postgres) -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres.url) as connection:
+            return connection.execute("SELECT city, n FROM cities ORDER BY 1, 2").fetchall()
+
+    def test_epoch_that_is_written_twice_is_there_once(
+        self, spark: SparkSession, postgres: Postgres, tmp_path: Path
+    ) -> None:
+        writer = self.writer(postgres, run_at(tmp_path))
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(2)
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
+        assert self.writer(postgres, run_at(tmp_path, "2")).write(rows_of(spark, "Berne"), 1) == Outcome(1)
+        assert self.found(postgres) == [("Berne", 1), ("Berne", 1), ("Chur", 1)]
+        with psycopg.connect(postgres.url) as connection:
+            kept = connection.execute("SELECT at, tags, w FROM cities WHERE city = 'Chur'").fetchone()
+        assert kept == (AT, ["x", "y"], {"a": 7})  # In the zone it was in, whatever this machine's is.
+
+    def test_upsert_replaces_and_the_last_row_of_an_epoch_counts(
+        self, spark: SparkSession, postgres: Postgres, tmp_path: Path
+    ) -> None:
+        writer = self.writer(postgres, run_at(tmp_path), "city")
+        writer.write(rows_of(spark, "Berne", "Chur"), 0)
+        writer.write(rows_of(spark, "Berne", n=2).union(rows_of(spark, "Berne", n=3)).coalesce(1), 1)
+        assert self.found(postgres) == [("Berne", 3), ("Chur", 1)]
+
+    def test_older_run_is_fenced(self, spark: SparkSession, postgres: Postgres, tmp_path: Path) -> None:
+        older = self.writer(postgres, run_at(tmp_path, "1"))
+        self.writer(postgres, run_at(tmp_path, "2"))
+        with pytest.raises(Fenced, match="another run of the pipeline took over"):
+            older.write(rows_of(spark, "Berne"), 0)
+
+    def test_epochs_of_another_history_are_refused(
+        self, spark: SparkSession, postgres: Postgres, tmp_path: Path
+    ) -> None:
+        """They would be skipped for ever, or leave a hole, and nobody would know."""
+        writer = self.writer(postgres, run_at(tmp_path))
+        writer.write(rows_of(spark, "Berne"), 0)
+        with pytest.raises(SinkRefused, match="the database has those up to 0: it is older"):
+            writer.write(rows_of(spark, "Berne"), 2)
+        with pytest.raises(SinkRefused, match="written by a run with another checkpoint"):
+            self.writer(postgres, run_at(tmp_path, "2", "c2"))
+
+    def test_row_that_the_table_does_not_take_stops_with_its_reason(
+        self, spark: SparkSession, postgres: Postgres, tmp_path: Path
+    ) -> None:
+        writer = self.writer(postgres, run_at(tmp_path))
+        with pytest.raises(SinkRefused, match="sink out: table cities: .*NUL"):
+            writer.write(rows_of(spark, "Ber\0ne"), 0)
+        assert writer.write(rows_of(spark, "Berne"), 0) == Outcome(1)
