@@ -9,7 +9,7 @@ Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
@@ -53,33 +53,47 @@ class Subscriptions(NamedTuple):
 
     def changed(self, old: Member, new: Member, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
         """With one member in place of another."""
-        names, regexes = Counter(self.names), Counter(self.regexes)
-        names -= Counter(old.topic_names)
-        regexes -= _one(old.topic_regex)
-        names += Counter(new.topic_names)
-        regexes += _one(new.topic_regex)
+        names = _moved(self.names, old.topic_names, new.topic_names)
+        regexes = _moved(self.regexes, _one(old.topic_regex), _one(new.topic_regex))
         return self._with(names, regexes, resolved)
 
     def without(self, members: Iterable[Member], resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
-        names, regexes = Counter(self.names), Counter(self.regexes)
+        names, regexes = self.names, self.regexes
         for member in members:
-            names -= Counter(member.topic_names)
-            regexes -= _one(member.topic_regex)
+            names = _moved(names, member.topic_names, ())
+            regexes = _moved(regexes, _one(member.topic_regex), ())
         return self._with(names, regexes, resolved)
 
     def _with(
         self, names: Counter[str], regexes: Counter[str], resolved: Mapping[str, ResolvedRegex]
     ) -> "Subscriptions":
         """An expression that nobody has any more matches nothing."""
-        matched = Counter(self.matched)
+        matched = self.matched
         for regex in self.regexes.keys() - regexes.keys():
             if regex in resolved:
-                matched -= Counter(resolved[regex].topics)
+                matched = _moved(matched, resolved[regex].topics, ())
         return Subscriptions(names, regexes, matched)
 
 
-def _one(regex: str | None) -> Counter[str]:
-    return Counter([regex] if regex else [])
+def _one(value: str | None) -> tuple[str, ...]:
+    return (value,) if value else ()
+
+
+def _moved(counts: Counter[str], gone: Collection[str], come: Collection[str]) -> Counter[str]:
+    """Counts after some have gone and others have come; the same ones if nothing has changed."""
+    if gone == come:
+        return counts
+    after = counts.copy()
+    for name in come:
+        after[name] += 1
+    for name in gone:
+        after[name] -= 1
+        if after[name] <= 0:
+            del after[name]
+    return after
+
+
+_NOBODY: Final = Member("")
 
 
 class ConsumerGroup:
@@ -144,11 +158,8 @@ class ConsumerGroup:
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
         """The one that most members ask for, if any does; `new` counts in place of `old`."""
-        counts = Counter(self._assignors)
-        if old is not None and old.server_assignor is not None:
-            counts -= Counter([old.server_assignor])
-        if new is not None and new.server_assignor is not None:
-            counts[new.server_assignor] += 1
+        was, now = old or _NOBODY, new or _NOBODY
+        counts = _moved(self._assignors, _one(was.server_assignor), _one(now.server_assignor))
         return max(sorted(counts), key=counts.__getitem__, default=None)
 
     def shares_classic_protocol(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -289,15 +300,13 @@ class ConsumerGroup:
             self._put(old, gone)
 
     def replay_regex(self, regex: str, value: wire.ConsumerGroupRegularExpressionValue | None) -> None:
-        matched = self.subscriptions.matched
         old = self.resolved_regexes.pop(regex, None)
-        if old is not None:
-            matched -= Counter(old.topics)
+        before: frozenset[str] = frozenset() if old is None else old.topics
+        after: frozenset[str] = frozenset()
         if value is not None:
-            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-            self.resolved_regexes[regex] = resolved
-            matched += Counter(resolved.topics)
-        self.subscriptions = self.subscriptions._replace(matched=matched)
+            after = frozenset(value.topics)
+            self.resolved_regexes[regex] = ResolvedRegex(after, value.version, value.timestamp)
+        self.subscriptions = self.subscriptions._replace(matched=_moved(self.subscriptions.matched, before, after))
 
     def _put(self, old: Member | None, new: Member | None) -> None:
         """One member in place of another of the same id."""
@@ -320,17 +329,12 @@ class ConsumerGroup:
         """Keep what is counted over all members."""
         if old is not None and new is not None and old.counts_as(new):
             return
+        was, now = old or _NOBODY, new or _NOBODY
         names, regexes, matched = self.subscriptions
-        if old is not None:
-            names -= Counter(old.topic_names)
-            regexes -= _one(old.topic_regex)
-            self._assignors -= _one(old.server_assignor)
-            self.classic_members -= old.classic is not None
-        if new is not None:
-            names += Counter(new.topic_names)
-            regexes += _one(new.topic_regex)
-            self._assignors += _one(new.server_assignor)
-            self.classic_members += new.classic is not None
+        names = _moved(names, was.topic_names, now.topic_names)
+        regexes = _moved(regexes, _one(was.topic_regex), _one(now.topic_regex))
+        self._assignors = _moved(self._assignors, _one(was.server_assignor), _one(now.server_assignor))
+        self.classic_members += (now.classic is not None) - (was.classic is not None)
         self.subscriptions = Subscriptions(names, regexes, matched)
 
     def _own(self, partitions: OwnedPartitions, epoch: int) -> None:
