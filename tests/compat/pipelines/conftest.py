@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from postgres_server import NoPostgres, Postgres, running_postgres
 
 from ottla.pipelines.requirements import MissingRequirement, require_spark
 
@@ -25,3 +26,13 @@ def spark() -> "Iterator[SparkSession]":
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One for each process of the test run, shared by tests with tables of their own."""
+    try:
+        with running_postgres() as server:
+            yield server
+    except NoPostgres as missing:
+        pytest.skip(str(missing))

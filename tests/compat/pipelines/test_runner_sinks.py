@@ -1,6 +1,5 @@
 """What each sink makes of an epoch that is written twice, half or by two runs."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from postgres_server import NoPostgres, Postgres, running_postgres
+from postgres_server import Postgres
 from pyspark.sql import DataFrame, SparkSession
 
 from ottla.pipelines.checkpoint import Fenced
@@ -71,15 +70,6 @@ class TestParquet:
     ) -> None:
         assert writer.write(rows_of(spark, "Berne").where("n = 0"), 0) == Outcome(0)
         assert not list((tmp_path / "out").glob("**/*.parquet"))
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    try:
-        with running_postgres() as server:
-            yield server
-    except NoPostgres as missing:
-        pytest.skip(str(missing))
 
 
 class TestPostgres:
