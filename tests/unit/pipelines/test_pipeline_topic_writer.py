@@ -3,40 +3,28 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import simulated_node
+from simulated_node import BOOTSTRAP
 
-from ottla.broker.node import Node
-from ottla.client import Admin, Client, NewTopic, Ports, ProducerFenced, TopicPartition, settled
+from ottla.client import Client, ProducerFenced, TopicPartition
 from ottla.client.consumer import BEGINNING, Consumer
 from ottla.client.core.errors import ClientError
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.offsets import LATEST, list_offsets
-from ottla.config import Config
 from ottla.pipelines.epochs import EpochRefused
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.outgoing import BadRows, rows_by_topic
 from ottla.pipelines.spec import Codec, Delivery
 from ottla.pipelines.topic_writer import Rows, Target, Written, write_rows
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run
-from ottla.sim.network import SimNetwork, Weather
-from ottla.wire.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.sim.network import Weather
 
-SETTINGS = {
-    "node.id": "1",
-    "listeners": "PLAINTEXT://node:9092",
-    "log.dirs": "/data",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-}
 PARTITIONS = 3
 STORMY = Weather(reset=0.02, split=0.1)
-TARGET = Target("node:9092", Identity("shop"), "out", "t", batch_bytes=300, linger_ms=0)
+TARGET = Target(BOOTSTRAP, Identity("shop"), "out", "t", batch_bytes=300, linger_ms=0)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 both_versions = pytest.mark.parametrize("version", [1, 2], ids=["version 1", "version 2"])
 
@@ -78,12 +66,12 @@ class Given:
 
 
 class World:
-    def __init__(self, client: Client, ports: Ports) -> None:
-        self.client, self.ports = client, ports
+    def __init__(self, client: Client) -> None:
+        self.client = client
 
     async def write(self, epoch: int, rows: Given | None = None, target: Target = TARGET, task: int = 0) -> Written:
         given = rows or Given([batch_of(epoch_values(epoch)[:25]), batch_of(epoch_values(epoch)[25:])])
-        return await write_rows(target, target.writer(task), epoch, given, self.ports)
+        return await write_rows(target, target.writer(task), epoch, given, self.client.ports)
 
     async def write_until_done(self, epoch: int) -> Written:
         """As an engine does: the same task again and again."""
@@ -116,41 +104,9 @@ class World:
         return None if found is None else found.offset
 
 
-def simulated(
-    work: Callable[[World], Coroutine[Any, Any, None]],
-    *,
-    version: int = 2,
-    weather: Weather | None = None,
-    seed: int = 0,
-) -> None:
-    """Run `work` beside a node whose cluster has this version of transactions."""
-    clock, random = SimClock(), Random(seed)
-    network = SimNetwork(random, Weather())
-
-    async def main(_: object) -> None:
-        node = Node(
-            Config.of(broker=SETTINGS),
-            disk=SimDisk(clock, random),
-            clock=clock,
-            random=random,
-            network=network.host("node"),
-            new_id=lambda: random.randbytes(16),
-        )
-        await node.start()
-        ports = Ports(network.host("client"), clock, random)
-        async with Client("node:9092", ports=ports) as client:
-            settled(await Admin(client).create_topics([NewTopic("t", PARTITIONS), NewTopic("dead", PARTITIONS)]))
-            update = FeatureUpdateKey(feature="transaction.version", max_version_level=version, upgrade_type=2)
-            if version < 2:
-                _, told = await client.call_any(UpdateFeaturesRequest(feature_updates=[update]))
-                assert told.error_code == 0, told
-        network.weather = weather or network.weather
-        async with Client("node:9092", ports=ports) as client:
-            await work(World(client, ports))
-        network.weather = Weather()
-        await node.stop()
-
-    run(main, seed, clock)
+def simulated(work: Callable[[World], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Run `work` beside a node."""
+    simulated_node.simulated(lambda client: work(World(client)), {"t": PARTITIONS, "dead": PARTITIONS}, **options)
 
 
 @both_versions
@@ -264,7 +220,7 @@ def test_tasks_have_markers_of_their_own() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_codec_is_read_back(codec: Codec) -> None:
     async def work(world: World) -> None:
-        await world.write(0, target=Target("node:9092", Identity("shop"), "out", "t", codec=codec))
+        await world.write(0, target=Target(BOOTSTRAP, Identity("shop"), "out", "t", codec=codec))
         assert await world.seen() == Counter(epoch_values(0))
 
     simulated(work)
@@ -272,7 +228,7 @@ def test_every_codec_is_read_back(codec: Codec) -> None:
 
 def test_at_least_once_by_choice_has_no_marker() -> None:
     async def work(world: World) -> None:
-        target = Target("node:9092", Identity("shop"), "out", "t", Delivery.AT_LEAST_ONCE, batch_bytes=300)
+        target = Target(BOOTSTRAP, Identity("shop"), "out", "t", Delivery.AT_LEAST_ONCE, batch_bytes=300)
         for _ in range(2):
             assert not (await world.write(7, target=target)).skipped
         assert await world.marker() is None
@@ -287,7 +243,7 @@ def test_rows_of_a_key_keep_their_order_through_resets() -> None:
     async def work(world: World) -> None:
         values = [b"%d" % n for n in range(300)]
         rows = [batch_of(values[n : n + 50], key=b"same") for n in range(0, 300, 50)]
-        target = Target("node:9092", Identity("shop"), "out", "t", Delivery.AT_LEAST_ONCE, batch_bytes=200, linger_ms=0)
+        target = Target(BOOTSTRAP, Identity("shop"), "out", "t", Delivery.AT_LEAST_ONCE, batch_bytes=200, linger_ms=0)
         await world.write(0, Given(rows), target)
         found: list[bytes | None] = []
         async with Consumer(world.client) as consumer:

@@ -7,6 +7,7 @@ Rule 3: a letter that was sent back `--max-redrives` times already stays where i
 """
 
 import argparse
+import asyncio
 import sys
 from collections import Counter
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ from ottla.cli.errors import FAILED, ClusterError, UserError
 from ottla.cli.plain import json_line
 from ottla.cli.progress import Progress
 from ottla.cli.tables import Column, counted, number, print_table, stdout
-from ottla.client import Admin, Client, GroupMetadata, Producer, ProducerFenced, TopicPartition
+from ottla.client import Admin, Client, Delivery, GroupMetadata, Producer, ProducerFenced, TopicPartition
 from ottla.client.group_offsets import Committed
 from ottla.pipelines.dead_letters import headers_sent_back
 
@@ -84,13 +85,14 @@ class Redriving:
                 await producer.room()
                 record, topic = letter.record, self._order.to or letter.origin.topic
                 assert topic is not None
-                producer.send(
+                sent = producer.send(
                     topic,
                     record.value,
                     key=record.key,
                     headers=headers_sent_back(record.headers),
                     partition=self._partition(letter, topic),
                 )
+                sent.add_done_callback(_seen)
             await transaction.send_offsets(offsets, GroupMetadata(self._order.group_id(self._dead_topic)))
 
     def _partition(self, letter: Letter, topic: str) -> int | None:
@@ -111,6 +113,12 @@ class Redriving:
                 f"       Create it, send them elsewhere with --to TOPIC, or leave them out with --source."
             )
         self._partitions[topic] = len(found.partitions)
+
+
+def _seen(sent: "asyncio.Future[Delivery]") -> None:
+    """The transaction tells what went wrong, once for all of them."""
+    if not sent.cancelled():
+        sent.exception()
 
 
 def check(parsed: argparse.Namespace) -> None:
