@@ -93,8 +93,7 @@ def step_for(writer: Writer, epoch: int, found: Marker | None) -> Step:
             f"{epoch} is in the topic already cannot be told: look there, and then begin with a new checkpoint and a "
             f"new name, or commit {epoch} (not written) or {epoch + 1} (written) as the group's offset"
         )
-    if writer.run and found.run > writer.run:
-        raise fenced(writer, f"epoch {found.epochs - 1} was written by a run that began later ({found.run})")
+    check_run(writer, found)
     if writer.checkpoint and found.checkpoint and found.checkpoint != writer.checkpoint:
         raise EpochRefused(
             f"{writer}: the epochs up to {found.epochs - 1} were written by a run with another checkpoint "
@@ -111,6 +110,12 @@ def step_for(writer: Writer, epoch: int, found: Marker | None) -> Step:
         f"checkpoint is {place} the topic. Run with the checkpoint that wrote them, or begin anew: choose another name "
         f"for the pipeline, or delete the group {writer.group_id}"
     )
+
+
+def check_run(writer: Writer, found: Marker | None) -> None:
+    """Raises WriterFenced if a run that began later has taken the task over."""
+    if writer.run and found is not None and found.run > writer.run:
+        raise fenced(writer, f"run {found.run} began later than this one, {writer.run}")
 
 
 def fenced(writer: Writer, why: str) -> WriterFenced:

@@ -8,13 +8,17 @@ Rule 4: whatever goes wrong, the transaction is aborted and the same call may be
         marker says whether it is still to be done. Only `WriterFenced` and `EpochRefused` are final.
 Rule 5: at-least-once, where it was chosen, has no transaction and no marker: rows count when they are stored.
 
+Rule 6: a run may take its tasks over before it writes. The markers then carry its name, and an attempt of an older run
+        stops when it reads that, before it takes the transactional id away from the newer one.
+
 `write_epoch` returns when all is settled. Inside, a loop of its own sends while the next rows are computed.
 """
 
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.client import (
@@ -34,7 +38,7 @@ from ottla.kernel import BuiltBatch, Codec, TopicBatches
 from ottla.observe.trace import trace
 from ottla.pipelines import spec
 from ottla.pipelines.batch_sender import BatchSender
-from ottla.pipelines.epochs import Marker, Step, WriteFailed, Writer, fenced, marker_after, step_for
+from ottla.pipelines.epochs import Marker, Step, WriteFailed, Writer, check_run, fenced, marker_after, step_for
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.outgoing import ROUND_ROBIN, BadRows, partitioner_named, rows_by_topic, with_partitions
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
@@ -46,7 +50,6 @@ HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 """How much of an epoch waits for brokers at a time; the rest stays where it is computed."""
 _TOPIC_TIMEOUT_MS: Final = 60_000
 _UNLIMITED_MS: Final = 2**31 - 1
-_MARKER_PARTITION: Final = 0
 
 
 @dataclass(frozen=True)
@@ -114,20 +117,38 @@ class Written(NamedTuple):
 def write_epoch(target: Target, task: int, epoch: int, batches: Iterator["pyarrow.RecordBatch"]) -> Written:
     """Write the rows of `batches` as the task's part of the epoch. Raises WriteError; see the rules."""
     writer = target.writer(task)
-    with ThreadPoolExecutor(1, "rows") as rows:  # Rows are computed while the loop sends; always by the same thread.
-        try:
-            written = asyncio.run(write_rows(target, writer, epoch, _InThread(batches, rows)))
-        except ProducerFenced as error:
-            raise fenced(writer, error.cause.what) from error
-        except EndUnknown as error:
-            raise WriteFailed(
-                f"{writer}: whether epoch {epoch} was committed is not known ({error.cause.what}). Write it again: the "
-                "marker tells whether it is there"
-            ) from error
-        except ClientError as error:
-            raise WriteFailed(f"{writer}: epoch {epoch} is not written: {error}") from error
+    # Rows are computed while the loop sends; always by the same thread.
+    with _telling(writer, f"epoch {epoch} is not written"), ThreadPoolExecutor(1, "rows") as thread:
+        written = asyncio.run(write_rows(target, writer, epoch, _InThread(batches, thread)))
     trace("pipeline.epoch_written", sink=target.sink, task=task, epoch=epoch, skipped=written.skipped)
     return written
+
+
+def take_over(target: Target, tasks: int) -> None:
+    """Fence older runs of the sink's tasks, and have the markers say so. Raises WriteError.
+
+    Where a task has no marker yet there is no place for a name: an older run is fenced at the next epoch.
+    """
+    for task in range(tasks if target.delivery is spec.Delivery.EXACTLY_ONCE else 0):
+        writer = target.writer(task)
+        with _telling(writer, "the task is not taken over"):
+            asyncio.run(take_over_task(target, writer))
+
+
+@contextmanager
+def _telling(writer: Writer, failed: str) -> Iterator[None]:
+    """What goes wrong with the cluster, in words for who runs the pipeline."""
+    try:
+        yield
+    except ProducerFenced as error:
+        raise fenced(writer, error.cause.what) from error
+    except EndUnknown as error:
+        raise WriteFailed(
+            f"{writer}: whether the transaction was committed is not known ({error.cause.what}). Do the same again: "
+            "the marker tells"
+        ) from error
+    except ClientError as error:
+        raise WriteFailed(f"{writer}: {failed}: {error}") from error
 
 
 Rows = list[tuple[str, "pyarrow.RecordBatch"]]
@@ -172,6 +193,37 @@ async def write_rows(target: Target, writer: Writer, epoch: int, rows: Input, po
             await sender.discard(Misused("the epoch was given up"))
 
 
+async def take_over_task(target: Target, writer: Writer, ports: Ports | None = None) -> None:
+    """The same inside a loop; raises ClientError too."""
+    async with Client(target.bootstrap, client_id=writer.group_id, ports=ports) as client:
+        await client.metadata.topic(target.topic, timeout_ms=_TOPIC_TIMEOUT_MS, create=True)
+        sender = BatchSender(client)
+        transactions = await _taken(client, target, writer, sender, Identities(transactional=True))
+        found = await _marker(client, target, writer)
+        if found is not None and found.run != writer.run:
+            async with transactions.transaction():
+                await _commit(transactions, target, writer, replace(found, run=writer.run))
+
+
+async def _taken(
+    client: Client, target: Target, writer: Writer, sender: BatchSender, identities: Identities
+) -> Transactions:
+    """The task's transactional id, taken from whoever had it, unless that is a later run."""
+    if writer.run:
+        check_run(writer, await _marker(client, target, writer))
+    transactional_id = target.identity.transactional_id(target.sink, writer.task)
+    transactions = Transactions(client, sender, identities, transactional_id, target.transaction_timeout_ms)
+    sender.transactions = transactions
+    await transactions.init()
+    return transactions
+
+
+async def _commit(transactions: Transactions, target: Target, writer: Writer, marker: Marker) -> None:
+    """The marker as a part of the open transaction."""
+    offset = Committed(marker.epochs, -1, marker.metadata)
+    await transactions.send_offsets({_place(target): offset}, GroupMetadata(writer.group_id))
+
+
 async def _drain(rows: Input) -> dict[str, int]:
     """Take all rows; how many of each topic there were."""
     counts: dict[str, int] = {}
@@ -185,30 +237,29 @@ async def _write_once(
     client: Client, target: Target, writer: Writer, epoch: int, rows: Input, sender: BatchSender
 ) -> Written:
     identities = Identities(transactional=True)
-    transactional_id = target.identity.transactional_id(target.sink, writer.task)
-    transactions = Transactions(client, sender, identities, transactional_id, target.transaction_timeout_ms)
-    sender.transactions = transactions
-    await transactions.init()
-    place = TopicPartition(target.topic, _MARKER_PARTITION)
-    if step_for(writer, epoch, await _marker(client, writer.group_id, place)) is Step.SKIP:
+    transactions = await _taken(client, target, writer, sender, identities)
+    if step_for(writer, epoch, await _marker(client, target, writer)) is Step.SKIP:
         counts = await _drain(rows)
         return Written(writer.task, epoch, True, sum(counts.values()), 0, tuple(sorted(counts.items())))
     assert identities.current is not None
     gathering = _Gathering(client, target, writer, sender, identities.current)
     async with transactions.transaction():
         await gathering.send_all(rows)
-        after = marker_after(writer, epoch)
-        marker = {place: Committed(after.epochs, -1, after.metadata)}
-        await transactions.send_offsets(marker, GroupMetadata(writer.group_id))
+        await _commit(transactions, target, writer, marker_after(writer, epoch))
     return gathering.written(epoch)
 
 
-async def _marker(client: Client, group_id: str, place: TopicPartition) -> Marker | None:
-    found = (await committed_offsets(client, [group_id], stable=True))[group_id]
+async def _marker(client: Client, target: Target, writer: Writer) -> Marker | None:
+    found = (await committed_offsets(client, [writer.group_id], stable=True))[writer.group_id]
     if isinstance(found, ClientError):
         raise found
-    committed = found.get(place)
+    committed = found.get(_place(target))
     return None if committed is None else Marker.read(committed.offset, committed.metadata)
+
+
+def _place(target: Target) -> TopicPartition:
+    """Where markers are: offsets belong to partitions, and this one is there."""
+    return TopicPartition(target.topic, 0)
 
 
 async def _producer_id(client: Client) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -27,7 +28,7 @@ from ottla.kernel import murmur2
 from ottla.pipelines.epochs import EpochRefused, WriterFenced
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.spec import Codec, Delivery
-from ottla.pipelines.topic_writer import Target, write_epoch
+from ottla.pipelines.topic_writer import Target, take_over, write_epoch
 
 PARTITIONS = 3
 _numbers = count()
@@ -131,6 +132,23 @@ def test_a_zombie_is_fenced(server: Server, topics: Topics) -> None:
         sink.write(0, overtaken())
     assert lost_and_doubled(sink.seen(), 1) == (0, 0)
     assert sink.write(0).skipped
+
+
+def test_a_run_that_took_over_is_not_disturbed_by_the_older_one(server: Server, topics: Topics) -> None:
+    sink = Sink(server, topics, run="0001")
+    older = sink.target
+    sink.write(0)
+    sink.target = replace(older, run="0002")
+    take_over(sink.target, 1)
+
+    def disturbed() -> Iterator[pa.RecordBatch]:
+        for part in parts_of(1, sink.topic, sink.dead_topic):
+            with pytest.raises(WriterFenced, match="run 0002 began later"):
+                write_epoch(older, 0, 1, iter([part]))
+            yield part
+
+    sink.write(1, disturbed())
+    assert lost_and_doubled(sink.seen(), 2) == (0, 0)
 
 
 def test_rows_that_fail_leave_neither_rows_nor_dead_letters_nor_marker(server: Server, topics: Topics) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +16,11 @@ from ottla.client.consumer import BEGINNING, Consumer
 from ottla.client.core.errors import ClientError
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.offsets import LATEST, list_offsets
-from ottla.pipelines.epochs import EpochRefused
+from ottla.pipelines.epochs import EpochRefused, WriterFenced
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.outgoing import BadRows, rows_by_topic
 from ottla.pipelines.spec import Codec, Delivery
-from ottla.pipelines.topic_writer import Rows, Target, Written, write_rows
+from ottla.pipelines.topic_writer import Rows, Target, Written, take_over_task, write_rows
 from ottla.sim.network import Weather
 
 PARTITIONS = 3
@@ -153,6 +154,37 @@ def test_a_zombie_that_has_sent_all_is_fenced_too() -> None:
         with pytest.raises(ProducerFenced):
             await world.write(0, Given([batch_of([b"zombie"])], lambda: world.write(0)))
         assert await world.seen() == Counter(epoch_values(0))
+
+    simulated(work)
+
+
+def test_an_older_run_stops_before_it_disturbs_the_one_that_took_over() -> None:
+    """Engines try a task that failed again: each attempt would fence the run that is meant to go on."""
+
+    async def work(world: World) -> None:
+        older, newer = replace(TARGET, run="0001"), replace(TARGET, run="0002")
+        await world.write(0, target=older)
+        await take_over_task(newer, newer.writer(0), world.client.ports)
+        assert await world.marker() == 1
+
+        async def attempt() -> None:
+            with pytest.raises(WriterFenced, match="run 0002 began later than this one, 0001"):
+                await world.write(1, target=older)
+            with pytest.raises(WriterFenced):
+                await take_over_task(older, older.writer(0), world.client.ports)
+
+        await world.write(1, Given([batch_of([b"a"]), batch_of([b"b"])], attempt), newer)
+        assert await world.seen() == Counter([*epoch_values(0), b"a", b"b"])
+
+    simulated(work)
+
+
+def test_a_task_that_has_written_nothing_is_taken_over_without_a_marker() -> None:
+    async def work(world: World) -> None:
+        newer = replace(TARGET, run="0002")
+        await take_over_task(newer, newer.writer(0), world.client.ports)
+        assert await world.marker() is None
+        await world.write(0, target=newer)
 
     simulated(work)
 
