@@ -1,5 +1,7 @@
 """Produce as it goes over the wire: batches in, and an answer for each partition out."""
 
+from collections.abc import Sequence
+
 from ottla.client.client import Client
 from ottla.client.core.accumulator import Batch, by_topic
 from ottla.client.core.cluster import Cluster
@@ -15,7 +17,7 @@ from ottla.wire.api.produce import (
 
 
 def produce_request(
-    client: Client, batches: list[Batch], *, acks: int, codec: Codec, level: int | None
+    client: Client, batches: Sequence[Batch], *, acks: int, codec: Codec, level: int | None
 ) -> ProduceRequest:
     """With the topics' names and ids: which of them is sent depends on the version."""
     return ProduceRequest(

@@ -12,7 +12,7 @@ Rule 3: an abort drops what was not sent, and waits for what is under way: it mu
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -105,7 +105,7 @@ class Transactions:
     def check_open(self) -> None:
         self._state.check_open()
 
-    async def admit(self, batches: list[Batch]) -> None:
+    async def admit(self, batches: Sequence[Batch]) -> None:
         """Batches are about to be sent: the coordinator must know first, where it does not find out by itself."""
         self._state.told()
         wanted = [batch.partition for batch in batches]

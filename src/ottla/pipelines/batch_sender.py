@@ -32,12 +32,18 @@ _STORED: Final = (Error.NONE, Error.DUPLICATE_SEQUENCE_NUMBER)
 
 
 @dataclass(slots=True, eq=False)
+class Outgoing(Batch):
+    behind: bool = False
+    """Others of its partition were under way when it was last sent: that it came too early says nothing."""
+
+
+@dataclass(slots=True, eq=False)
 class Lane:
     """One partition's batches, oldest first: those under way, then those that wait."""
 
     partition: TopicPartition
-    under_way: deque[Batch] = field(default_factory=deque)
-    waiting: deque[Batch] = field(default_factory=deque)
+    under_way: deque[Outgoing] = field(default_factory=deque)
+    waiting: deque[Outgoing] = field(default_factory=deque)
     unanswered: int = 0
     refused: bool = False
     """One of those under way was not taken: see rule 2."""
@@ -78,7 +84,7 @@ class BatchSender:
             lane = self._lanes.get(name)
             if lane is None:
                 lane = self._lanes[name] = Lane(name)
-            lane.waiting.append(Batch(name, now_ms, size_max=len(data), data=data))
+            lane.waiting.append(Outgoing(name, now_ms, size_max=len(data), data=data))
             self._ready[name] = lane
             self.held_bytes += len(data)
         self._send()
@@ -167,13 +173,14 @@ class BatchSender:
     def _spawn(self, node: int, lanes: list[Lane]) -> None:
         batches = [lane.waiting.popleft() for lane in lanes]
         for lane, batch in zip(lanes, batches, strict=True):
+            batch.behind = bool(lane.under_way)
             lane.under_way.append(batch)
             lane.unanswered += 1
             if not lane.waiting:
                 del self._ready[lane.partition]
         self._start(self._deliver(node, batches))
 
-    async def _deliver(self, node: int, batches: list[Batch]) -> None:
+    async def _deliver(self, node: int, batches: list[Outgoing]) -> None:
         try:
             request = produce_request(self._client, batches, acks=ALL, codec=Codec.NONE, level=None)
             at_most = _WITH_NAMES if any(topic.topic_id == NO_UUID for topic in request.topic_data) else None
@@ -203,7 +210,7 @@ class BatchSender:
 
     # -- The fate of batches
 
-    def _answered(self, batch: Batch, error: ClientError | None) -> None:
+    def _answered(self, batch: Outgoing, error: ClientError | None) -> None:
         lane = self._lanes[batch.partition]
         lane.unanswered -= 1
         if error is None:
@@ -216,13 +223,13 @@ class BatchSender:
             lane.again()
             self._ready[lane.partition] = lane
 
-    def _not_stored(self, lane: Lane, batch: Batch, error: ClientError) -> None:
+    def _not_stored(self, lane: Lane, batch: Outgoing, error: ClientError) -> None:
         batch.attempts += 1
         batch.maybe_written = batch.maybe_written or error.unknown_outcome
         lane.refused = True
         self._client.metadata.stale(batch.partition.topic)
         code = error.error if isinstance(error, Declined) else None
-        overtook = code is Error.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.under_way[0] is not batch
+        overtook = code is Error.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.behind
         now_ms = self._clock.monotonic_ms()
         if not (error.retriable or overtook) or now_ms - batch.created_ms >= self._delivery_timeout_ms:
             self._fail(batch, error)
@@ -235,7 +242,7 @@ class BatchSender:
         await asyncio.sleep(wait_ms / 1000 + 0.001)
         self._send()
 
-    def _fail(self, batch: Batch, error: ClientError) -> None:
+    def _fail(self, batch: Outgoing, error: ClientError) -> None:
         verdict = DeliveryUnknown if batch.maybe_written else DeliveryFailed
         failure = verdict(f"partition {batch.partition}", error)
         if self.transactions is not None:
