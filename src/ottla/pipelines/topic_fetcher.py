@@ -98,8 +98,8 @@ class _Fetch:
             before = position
             for columns, reached in self._columns(answer, position, aborted):
                 position = reached
-                if len(columns):
-                    yield self._rows(columns)
+                if len(columns) and len(rows := self._rows(columns)):
+                    yield rows
             empty = empty + 1 if position == before else 0
             if empty > EMPTY_ANSWERS_MAX:
                 raise ClientError(

@@ -175,6 +175,16 @@ def test_limit_holds_and_everything_is_read_in_order(server: Server, topics: Top
         assert read == numbered(0, records)
 
 
+def test_pipeline_with_a_rate_begins_with_one_second_of_it(server: Server, topics: Topics) -> None:
+    topic = topics.create(server)
+    send(server, topic, numbered(0, 300))
+    with Stream(server.bootstrap, source(topic, records_per_second_max=100)) as stream:
+        assert values(stream.epoch()) == numbered(0, 100)
+        rest = stream.epoch()
+        assert values(rest) == numbered(100, 100 + len(rest))
+        assert 1 <= len(rest) <= 100
+
+
 def test_one_partition_is_shared_by_several_tasks(server: Server, topics: Topics) -> None:
     """Tasks begin and end in the middle of batches."""
     topic = topics.create(server)
