@@ -97,6 +97,8 @@ def session_settings(options: SessionOptions) -> dict[str, str]:
     packages = [options.settings.get(_PACKAGES, "")]
     if options.delta:
         settings |= _DELTA
+        if is_local(options.master):
+            settings["spark.databricks.delta.snapshotPartitions"] = settings["spark.sql.shuffle.partitions"]
         packages.append(DELTA_PACKAGE)
     settings |= options.settings
     java = [f"-Dlog4j2.configurationFile={_log_settings()}", options.settings.get(_JAVA_OPTIONS, "")]
