@@ -3,7 +3,7 @@
 Rule 1: decisions of one turn of the loop share a batch, unless this broker is alone in sync: then each is committed as
         it is written, and waiting for others would cost more than it saves. Where whoever answers can hold the answer
         back (`Holder`), it is ready before the records are written, and they are when the first answer is to leave:
-        what a client sends in one go is one batch. A decision is never split over two batches, but for what `tick`
+        what arrives in one go is one batch. A decision is never split over two batches, but for what `tick`
         found.
 Rule 2: an answer waits for everything that its decision may have seen, also when it wrote nothing itself.
 Rule 3: what is written in a transaction is appended by itself and checked by the log, because a newer producer may have

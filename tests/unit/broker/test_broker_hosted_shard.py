@@ -167,28 +167,34 @@ class Run(RecordRun):
         return [self._record][index]
 
 
-def hold(home: Home, name: str, holder: dict[Any, None]) -> Any:
+def one_by_one(name: str) -> list[CoordinatorRecord]:
+    return [record(name)]
+
+
+def hold(home: Home, name: str, holder: dict[Any, None], records: Callable[[str], Any] = Run) -> Any:
     """Decide something whose answer `holder` holds back."""
-    home.hosted.write(run_ := Run(name), home.clock.wall_ms(), is_held=True)
+    decided = records(name)
+    home.hosted.write(decided, home.clock.wall_ms(), is_held=True)
     connection: Any = SimpleNamespace(hold=lambda hosted: holder.setdefault(hosted))
-    return home.hosted.answer(Decision(name, run_), Token(0), None, home.clock.wall_ms(), connection)
+    return home.hosted.answer(Decision(name, decided), Token(0), None, home.clock.wall_ms(), connection)
 
 
-def test_alone_in_sync_what_answers_are_held_back_for_is_one_batch() -> None:
+@pytest.mark.parametrize("records", [Run, one_by_one])
+def test_alone_in_sync_what_answers_are_held_back_for_is_one_batch(records: Callable[[str], Any]) -> None:
     """The answers are ready, and may leave once it is written."""
 
     async def scenario(home: Home) -> None:
         home.partition.isr = (1,)
         home.partition.commits_itself = True
         holder: dict[Any, None] = {}
-        assert (hold(home, "a", holder), hold(home, "b", holder)) == ("a", "b")
+        assert (hold(home, "a", holder, records), hold(home, "b", holder, records)) == ("a", "b")
         assert (home.written, list(holder)) == ([], [home.hosted])
         reader: Any = home.hosted.answer(Decision("reader"), Token(0), None, home.clock.wall_ms())
         assert not reader.done(), "whoever cannot hold its answer waits"
         assert home.hosted.write_held()
         assert [len(batch) for batch in home.written] == [2]
         assert await reader == "reader"
-        hold(home, "c", holder)
+        hold(home, "c", holder, records)
         await asyncio.sleep(0)
         assert [len(batch) for batch in home.written] == [2, 1], "nobody asked for it, and still"
 
