@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from ottla.cli.dlq.letters import Letter, choice_from, letters, partitions_of
+from ottla.cli.log.tables import shown_time
 from ottla.cli.plain import json_line, to_plain
 from ottla.cli.progress import Progress
 from ottla.cli.tables import Column, counted, number, print_table, stdout
@@ -93,7 +94,9 @@ def letter_fields(letter: Letter) -> dict[str, Any]:
 def _print(topic: str, tally: Tally) -> None:
     console = stdout()
     again = f", {tally.redriven:,} of which were sent back before" if tally.redriven else ""
+    first, last = (shown_time(time_ms, wide=False) for time_ms in (tally.first_ms, tally.last_ms))
     console.print(Text(f"{counted(tally.count, 'dead letter')} in {topic}{again}", "bold"))
+    console.print(Text(f"from {first} to {last} UTC"))
     console.print()
     errors = [(f"{count:,}", kind) for kind, count in tally.errors.most_common()]
     print_table(console, [number("Count"), Column("Error", wraps=True)], errors)
