@@ -22,6 +22,7 @@ from ottla.wire.api.fetch import AbortedTransaction
 
 KEY: Key = (bytes(16), 0)
 WRITTEN: Key = (bytes([1]) * 16, 0)
+OTHER: Key = (bytes(16), 1)
 GROUP = "consumers"
 TRANSFORMERS = "classic-transformers"
 SETTINGS = {
@@ -252,6 +253,60 @@ def test_planted_owners_at_the_same_time_are_found() -> None:
 
     for history in (in_one_generation, before_it_was_returned, stale_commit):
         found_in("I11", history)
+
+
+# Where power is lost before a sync.
+
+
+def test_what_was_committed_before_a_loss_may_be_gone() -> None:
+    history = GroupHistory()
+    first, second = committed(history, 5, 1.0, 1.1), committed(history, 6, 2.0, 2.1)
+    history.power_lost(3.0)
+    history.fetched(GROUP, KEY, NOTHING, "", 4.0)
+    history.fetched(GROUP, KEY, 5, first, 5.0)
+    history.fetched(GROUP, KEY, 6, second, 6.0)
+
+
+def test_owners_from_before_a_loss_are_none() -> None:
+    """The coordinator may have lost that it gave out the partition, and a member keep it until it is told."""
+    history = GroupHistory()
+    history.given(GROUP, "a", [KEY], 1.0, until=9.0)
+    history.power_lost(2.0)
+    history.given(GROUP, "b", [KEY], 3.0, until=9.0)
+    committed(history, 5, 4.0, 4.1, "a")
+
+
+def test_planted_anomalies_after_a_loss_are_found() -> None:
+    def after_it(history: GroupHistory) -> None:
+        committed(history, 7, 4.0, 4.1)
+        history.fetched(GROUP, KEY, 5, first, 5.0)
+
+    def what_nobody_committed(history: GroupHistory) -> None:
+        history.fetched(GROUP, KEY, 8, "invented", 5.0)
+
+    def lost_though_a_later_one_is_there(history: GroupHistory) -> None:
+        history.fetched(GROUP, OTHER, 6, later, 5.0)
+        history.fetched(GROUP, KEY, NOTHING, "", 6.0)
+
+    for planted in (after_it, what_nobody_committed, lost_though_a_later_one_is_there):
+        history = GroupHistory()
+        first = committed(history, 5, 1.0, 1.1)
+        commit = history.committing(GROUP, "a", OTHER, 6, 2.0)
+        history.granted(commit, 2.1)
+        later = commit.id
+        history.power_lost(3.0)
+        found_in("I11", lambda planted=planted, history=history: planted(history))  # type: ignore[misc]
+
+
+def test_nothing_is_known_of_transactions_from_before_a_loss() -> None:
+    history = TransactionHistory()
+    before = history.begin("p")
+    before.aborted()
+    history.power_lost()
+    before.seen("a record of it")
+    before.committed(4.0)
+    assert before.may_be_aborted
+    found_in("I5", lambda: history.begin("p").seen("a record of it"))
 
 
 # When all is over.

@@ -17,12 +17,14 @@ _COORDINATED = 0.5
 """How many of the seeds have some of them."""
 _COORDINATION = 1 << 32
 _HAZARDS = 1 << 33
+TABLE = "table"
 
 STATIC = "static members"
 OLD_COORDINATORS = "old coordinators"
 EXPIRING_OFFSETS = "expiring offsets"
 AGING = "epochs near their end"
 UNSYNCED = "power lost before a sync"
+TABLE_WRITERS = "transactions in a table"
 _HAZARDOUS = 0.6
 """How many of the seeds with coordination have some of these."""
 
@@ -210,6 +212,13 @@ def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
         swarm = replace(swarm, mishaps=swarm.mishaps | {"lose_power": random.choice((4.0, 10.0))})
     elif random.random() < 0.5:
         swarm = replace(swarm, clients=(*swarm.clients, "keeper"))
+    if random.random() < 0.20:
+        hazards.append(TABLE_WRITERS)
+        broker["log.cleaner.backoff.ms"] = "1000"
+        is_synced = swarm.broker["log.flush.interval.messages"] == "1"
+        others = [topic for topic in swarm.topics if topic.name != TABLE]
+        table = _table(random, is_lossy=is_synced)
+        swarm = replace(swarm, topics=(*others, table), clients=(*swarm.clients, "transactional", "transactional"))
     return replace(swarm, broker=swarm.broker | broker, hazards=tuple(hazards), protocol=protocol)
 
 
@@ -232,7 +241,7 @@ def _kept(random: Random, name: str, *, is_lossy: bool) -> TopicPlan:
 
 def _table(random: Random, *, is_lossy: bool) -> TopicPlan:
     """Cleaned all the time: what is open, aborted or committed in it must be told apart."""
-    kept = _kept(random, "table", is_lossy=is_lossy)
+    kept = _kept(random, TABLE, is_lossy=is_lossy)
     settings = {
         "cleanup.policy": "compact",
         "segment.ms": "1000",

@@ -19,7 +19,7 @@ from ottla.sim.node.members import NOT_READY, STALE, Member
 from ottla.sim.node.old_coordinator import OldCoordinator
 from ottla.sim.node.scene import OF_TRANSACTION, Line, Scene, record_of
 from ottla.sim.node.senders import ALL, Outgoing, answers_of, request_of, settle
-from ottla.sim.node.swarm import AGING, OLD_COORDINATORS
+from ottla.sim.node.swarm import AGING, OLD_COORDINATORS, TABLE, TABLE_WRITERS
 from ottla.sim.node.transaction_history import Transaction
 from ottla.sim.records import CODECS, TRANSACTIONAL, encode
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -367,8 +367,7 @@ class TransactionalProducer:
     async def _transaction(self) -> None:
         random = self._scene.random
         for _ in range(random.randint(1, 3)):
-            keys = self._scene.all_keys(fleeting=False)
-            where = random.choice(keys)
+            where = random.choice(self._places())
             records = self._records(where)
             await self._session.send(where, records, waits=random.random() >= self._fails)
             if random.random() < 2 * self._fails:
@@ -381,6 +380,12 @@ class TransactionalProducer:
             self._session.crash()
             return
         await self._session.end(commit=random.random() < 0.7)
+
+    def _places(self) -> list[Key]:
+        keys = self._scene.all_keys(fleeting=False)
+        if TABLE_WRITERS in self._scene.hazards and self._scene.random.random() < 0.7:
+            return [key for key in keys if self._scene.name_of(key[0]) == TABLE]
+        return keys
 
     def _records(self, where: Key) -> list[Sent]:
         return new_writes(self._scene, where, self._name, self._session.transaction, self._scene.random.randint(1, 3))
