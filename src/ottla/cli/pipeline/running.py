@@ -79,8 +79,9 @@ def _started(parsed: argparse.Namespace) -> tuple[Pipeline, Session]:
     from ottla.pipelines.spark.session import SessionOptions, open_session, send_code
 
     delta = any(isinstance(sink, DeltaSink) for sink in pipeline.sinks)
-    spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, delta))
-    send_code(spark, directory_of(parsed.file))
+    code = directory_of(parsed.file)
+    spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, delta, code))
+    send_code(spark, code)
     return pipeline, spark
 
 

@@ -132,9 +132,9 @@ def _plain(field: FieldDescriptor, value: Any) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Arrow gives maps as pairs and unset fields as None."""
+    """Fields that are null are not set."""
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if one is not None}
     if isinstance(value, list):
-        return dict(value) if value and isinstance(value[0], tuple) else [_without_nulls(one) for one in value]
+        return [_without_nulls(one) for one in value]
     return value

@@ -65,7 +65,8 @@ class Encoder:
         encode = _encode_one(self.form)
         for batch in batches:
             place = batch.schema.get_field_index(self.column)
-            made = pa.array([encode(row) for row in batch.column(place).to_pylist()], pa.binary())
+            rows = batch.column(place).to_pylist(maps_as_pydicts="strict")
+            made = pa.array([encode(row) for row in rows], pa.binary())
             columns = [made if at == place else column for at, column in enumerate(batch.columns)]
             yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
 

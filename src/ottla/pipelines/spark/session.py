@@ -72,12 +72,17 @@ class SessionOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Spark's own, given by the person who runs it; they win over everything here."""
     delta: bool = False
+    code: str = ""
+    """The directory of the pipeline's code, for processes that Spark starts beside the driver."""
 
 
 def open_session(options: SessionOptions) -> SparkSession:
     """Raises MissingRequirement where there is no Java."""
     require_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if options.code:
+        paths = [options.code, os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     settings = session_settings(options)
     if settings.get("spark.driver.bindAddress") == LOOPBACK:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -131,7 +136,7 @@ def send_code(spark: SparkSession, directory: str) -> None:
         return
     made = tempfile.mkdtemp(prefix="ottla-pipeline-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)  # Until then executors that come later fetch it from here.
-    path = os.path.join(made, "code.zip")
+    path = os.path.join(made, f"{os.path.basename(made)}.zip")  # Two of one name would be one to Spark.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in modules:
             archive.write(module, os.path.relpath(module, directory))

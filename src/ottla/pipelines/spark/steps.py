@@ -4,9 +4,11 @@ Rule 1: a query sees its inputs under their names; a watermark of the step is se
 Rule 2: rows equal in the columns of a dedup step count once within the watermark's delay; in a batch, once.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.ml.util import DefaultParamsReader
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -70,6 +72,9 @@ def _python(name: str, work: PythonFunction, rows: Rows, *, keep_failures: bool)
 
 def _stateful(work: Stateful, frame: DataFrame) -> DataFrame:
     processor = load(work.processor)()
+    # Spark also runs it in a process beside the driver that knows nothing of code which was sent to the executors.
+    send_whole: Any = cloudpickle.register_pickle_by_value
+    send_whole(sys.modules[type(processor).__module__])
     return frame.groupBy(*work.keys).transformWithState(
         processor,
         outputStructType=columns_from(show_columns(work.schema)),

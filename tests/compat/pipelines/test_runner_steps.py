@@ -1,0 +1,224 @@
+"""Steps and formats: what becomes of rows, computed as a batch, and as a stream where state is kept."""
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from runner_files import pipeline_in, run_once, write_lines
+
+from ottla.pipelines import Pipeline
+from ottla.pipelines.spark.build import SinkQuery, build
+from ottla.pipelines.spark.session import send_code
+from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.topic_source import COLUMNS
+from ottla.pipelines.spec import TopicSource
+
+CODE = """
+import pandas as pd
+from pyspark.sql import Row, functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+
+def doubled(frames):
+    for frame in frames:
+        yield pd.DataFrame({"city": frame["city"], "twice": frame["n"] * 2})
+
+
+class Count(StatefulProcessor):
+    def init(self, handle):
+        self._count = handle.getValueState("count", "n BIGINT")
+
+    def handleInputRows(self, key, rows, timers):
+        count = (self._count.get()[0] if self._count.exists() else 0) + sum(1 for _ in rows)
+        self._count.update((count,))
+        yield Row(city=key[0], n=count)
+
+    def close(self):
+        pass
+
+
+def most_seen(views):
+    return views.groupBy("city").agg(F.count("*").alias("n"))
+"""
+
+
+def records(spark: SparkSession, *values: tuple[bytes | None, bytes | None]) -> DataFrame:
+    """Of a topic: key and value."""
+    made = [(key, value, "t", 0, offset, None, []) for offset, (key, value) in enumerate(values)]
+    return spark.createDataFrame(made, COLUMNS)
+
+
+def computed(
+    spark: SparkSession, home: Path, text: str, topics: dict[str, DataFrame], *, dead_letters: bool = False
+) -> dict[str, SinkQuery]:
+    """The queries of a pipeline over what its topics hold, by sink."""
+    errors = '[errors]\ndead_letter = "dlq"\n' if dead_letters else ""
+    pipeline = pipeline_in(home, f'name = "p"\n{text}\n{errors}')
+
+    def hold(source: TopicSource) -> DataFrame:
+        return topics[source.name]
+
+    reading = Reading(spark, str(home), hold, hold, {}, keep_failures=dead_letters, streaming=False)
+    return {query.sink.name: query for query in build(pipeline, reading)}
+
+
+def values(query: SinkQuery) -> list[Any]:
+    return sorted((json.loads(row.value) for row in query.frame.where("not dead").collect()), key=str)
+
+
+def test_table_is_the_latest_value_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Keys that were deleted are not in it."""
+    text = """
+[source.orders]
+topic = "orders"
+parse = "json"
+schema = "city STRING"
+[source.names]
+topic = "names"
+parse = "json"
+schema = "name STRING"
+table = true
+[[step]]
+sql = "SELECT orders.city, names.name FROM orders JOIN names ON orders.city = string(names._key)"
+[sink.out]
+topic = "out"
+"""
+    orders = records(spark, (None, b'{"city": "be"}'), (None, b'{"city": "ch"}'))
+    names = records(
+        spark, (b"be", b'{"name": "old"}'), (b"be", b'{"name": "Berne"}'), (b"ch", b'{"name": "Chur"}'), (b"ch", None)
+    )
+    made = computed(spark, tmp_path, text, {"orders": orders, "names": names})
+    assert values(made["out"]) == [{"city": "be", "name": "Berne"}]
+
+
+def test_dedup_and_functions_on_pandas(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "pandas_steps.py").write_text(CODE)
+    send_code(spark, str(tmp_path))
+    text = """
+[source.orders]
+topic = "orders"
+parse = "json"
+schema = "city STRING, n BIGINT, at TIMESTAMP"
+[[step]]
+dedup = ["city"]
+watermark = { column = "at", delay = "1m" }
+[[step]]
+python = "pandas_steps:doubled"
+frame = "pandas"
+schema = "city STRING, twice BIGINT"
+[sink.out]
+topic = "out"
+key = "city"
+headers = ["twice"]
+"""
+    one = b'{"city": "be", "n": 4, "at": "2026-01-01T00:00:00Z"}'
+    made = computed(spark, tmp_path, text, {"orders": records(spark, (None, one), (None, one))})["out"]
+    (row,) = made.frame.collect()
+    assert (row.topic, bytes(row.key), json.loads(row.value)) == ("out", b"be", {"city": "be"})
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [("twice", b"8")]
+
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "city", "type": "string"},
+            {"name": "n", "type": ["null", "long"]},
+            {"name": "tags", "type": {"type": "map", "values": "int"}},
+        ],
+    }
+)
+
+
+def test_avro_in_and_out(spark: SparkSession, tmp_path: Path) -> None:
+    """Bytes that do not fit the schema are a dead letter, also such as a decoder would take for a shorter record."""
+    text = f"""
+[source.orders]
+topic = "orders"
+parse = "avro"
+schema = '''{AVRO}'''
+[sink.out]
+topic = "out"
+serialise = "avro"
+schema = '''{AVRO}'''
+"""
+    order = {"city": "be", "n": None, "tags": {"a": 1}}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, json.loads(AVRO), order)
+    good = stream.getvalue()
+    orders = records(spark, (None, good), (None, good + b"more"), (None, b"\xff"))
+    made = computed(spark, tmp_path, text, {"orders": orders}, dead_letters=True)["out"].frame.collect()
+    (row,) = (row for row in made if not row.dead)
+    assert fastavro.schemaless_reader(io.BytesIO(row.value), json.loads(AVRO), None) == order
+    assert sorted(bytes(row.value) for row in made if row.dead) == sorted([good + b"more", b"\xff"])
+
+
+def test_protobuf_in_and_json_out(spark: SparkSession, tmp_path: Path) -> None:
+    text = """
+[source.orders]
+topic = "orders"
+parse = "protobuf"
+message = "shop.Order"
+schema = '''
+syntax = "proto3";
+package shop;
+enum Kind { NEW = 0; OLD = 1; }
+message Order { string city = 1; optional int64 n = 2; repeated string tags = 3; Kind kind = 4; }
+'''
+[sink.out]
+topic = "out"
+"""
+    order = b"\x0a\x02be\x1a\x01a\x1a\x01b\x20\x01"  # city, tags and kind, as protobuf lays them out.
+    made = computed(spark, tmp_path, text, {"orders": records(spark, (None, order))})
+    assert values(made["out"]) == [{"city": "be", "n": None, "tags": ["a", "b"], "kind": "OLD"}]
+
+
+STATE = """
+name = "state"
+[source.views]
+files = "in"
+parse = "json"
+schema = "city STRING"
+[[step]]
+name = "counted"
+stateful = "state_steps:Count"
+keys = ["city"]
+schema = "city STRING, n BIGINT"
+[[step]]
+name = "trained"
+input = "views"
+train = "state_steps:most_seen"
+schema = "city STRING, n BIGINT"
+[sink.counts]
+parquet = "counts"
+input = "counted"
+[sink.results]
+parquet = "results"
+input = "trained"
+"""
+
+
+def newest(home: Path, sink: str) -> Counter[str]:
+    """The largest count of each city that was written."""
+    found: Counter[str] = Counter()
+    for row in pq.read_table(home / sink).to_pylist():
+        found[row["city"]] = max(found[row["city"]], row["n"])
+    return found
+
+
+def test_state_and_training_go_on_where_the_run_before_ended(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "state_steps.py").write_text(CODE)
+    send_code(spark, str(tmp_path))
+    pipeline: Pipeline = pipeline_in(tmp_path, STATE)
+    write_lines(tmp_path / "in" / "1.json", [{"city": "be"}, {"city": "be"}, {"city": "ch"}])
+    run_once(spark, tmp_path, pipeline)
+    write_lines(tmp_path / "in" / "2.json", [{"city": "be"}])
+    run_once(spark, tmp_path, pipeline)
+    assert newest(tmp_path, "counts") == {"be": 3, "ch": 1}
+    assert newest(tmp_path, "results") == {"be": 3, "ch": 1}
