@@ -1,6 +1,6 @@
 # What can be done here. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help install run check format test fuzz bench clean
+.PHONY: help install demo run check format test fuzz bench clean
 PYTHON ?= python3
 BIN := .venv/bin
 # The unit tests of what calls the kernel; the others cannot tell one kernel from the other.
@@ -17,6 +17,9 @@ install: .venv/installed ## make .venv with everything the project needs
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	touch $@
+
+demo: install ## a shop's data pipeline from end to end, live, in about a minute (Spark needs Java 17 or later)
+	$(BIN)/python -m examples.shop
 
 run: install ## start a node on 127.0.0.1:9092 with its data in ./data
 	$(BIN)/ottla serve

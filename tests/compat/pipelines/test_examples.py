@@ -49,7 +49,7 @@ def values(node: OttlaNode, topic: str) -> list[dict[str, Any]]:
 
 
 def test_shop_counts_every_event_in_its_city_and_minute(spark: SparkSession, ottla: OttlaNode, tmp_path: Path) -> None:
-    """Counts, sums and couriers of each window are those of its events; the broken ones are dead letters as they were."""
+    """Counts, sums and couriers of each window are those of its events; broken ones are dead letters as they were."""
     topics = (events.ORDERS, events.COURIERS, "shop.windows", "shop.dead-letters")
     Client(ottla.bootstrap).create_topics({topic: {} for topic in topics}, dict.fromkeys(topics, 1))
     day = list(events.day(1_000))
