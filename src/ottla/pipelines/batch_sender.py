@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.client import Client, ClientError, TopicPartition, Transactions
+from ottla.client import Client, ClientError, ProducerFenced, TopicPartition, Transactions
 from ottla.client.client import RETRY
 from ottla.client.core.accumulator import Batch
 from ottla.client.core.errors import Declined, DeliveryFailed, DeliveryUnknown, Misused, error_of
@@ -147,6 +147,7 @@ class BatchSender:
         return None
 
     async def _find_leaders(self, topic: str) -> None:
+        reason: ClientError = Misused(f"topic {topic}: no leader was found for a partition in time")
         try:
             self._client.metadata.stale(topic)
             await self._client.metadata.refresh([topic])
@@ -154,20 +155,19 @@ class BatchSender:
             if known is None or len(known.led) < len(known.partitions):
                 await asyncio.sleep(RETRY.wait_ms(1, self._client.ports.random) / 1000)  # Elections take a moment.
         except ClientError as error:
-            self._give_up_late(error)
+            reason = error
             await asyncio.sleep(RETRY.wait_ms(2, self._client.ports.random) / 1000)
         finally:
             self._finding.discard(topic)
-        self._give_up_late(Misused(f"topic {topic}: no leader was found for a partition in time"), topic)
+        self._give_up_late(topic, reason)
         self._send()
 
-    def _give_up_late(self, error: ClientError, topic: str | None = None) -> None:
-        """End it when the oldest batch that waits for a leader has waited too long."""
-        now_ms = self._clock.monotonic_ms()
+    def _give_up_late(self, topic: str, reason: ClientError) -> None:
+        """End it when a batch of the topic has waited too long for a leader."""
+        since_ms = self._clock.monotonic_ms() - self._delivery_timeout_ms
         for lane in self._ready.values():
-            late = now_ms - lane.waiting[0].created_ms >= self._delivery_timeout_ms
-            if late and lane.partition.topic == (topic or lane.partition.topic):
-                self._fail(lane.waiting[0], error)
+            if lane.partition.topic == topic and lane.waiting[0].created_ms <= since_ms:
+                self._fail(lane.waiting[0], reason)
                 return
 
     def _spawn(self, node: int, lanes: list[Lane]) -> None:
@@ -243,8 +243,10 @@ class BatchSender:
         self._send()
 
     def _fail(self, batch: Outgoing, error: ClientError) -> None:
-        verdict = DeliveryUnknown if batch.maybe_written else DeliveryFailed
-        failure = verdict(f"partition {batch.partition}", error)
+        failure = error
+        if not isinstance(error, ProducerFenced):  # That is the whole producer's fate.
+            verdict = DeliveryUnknown if batch.maybe_written else DeliveryFailed
+            failure = verdict(f"partition {batch.partition}", error)
         if self.transactions is not None:
             self.transactions.lost(failure)
         self._failure = self._failure or failure

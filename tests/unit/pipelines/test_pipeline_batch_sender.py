@@ -110,3 +110,13 @@ def test_a_refusal_that_time_does_not_mend_fails_at_once() -> None:
         assert sender.sent == [b"0"]
 
     simulated(work, {"t": 1})
+
+
+def test_a_topic_without_a_leader_is_given_up_in_time() -> None:
+    async def work(client: Client) -> None:
+        sender = BatchSender(client, delivery_timeout_ms=5_000)
+        sender.add("absent", [BuiltBatch(0, 1, b"x")])
+        with pytest.raises(DeliveryFailed, match="topic absent: no leader was found"):
+            await sender.flush()
+
+    simulated(work, {"t": 1})

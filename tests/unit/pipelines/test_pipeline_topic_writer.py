@@ -149,13 +149,16 @@ def test_a_zombie_is_fenced_and_its_rows_never_count(version: int) -> None:
     simulated(work, version=version)
 
 
-def test_a_zombie_that_has_sent_all_is_fenced_too() -> None:
+@both_versions
+@pytest.mark.parametrize("parts", [[20], [0, 20]], ids=["sent all", "sent nothing"])
+def test_a_zombie_is_fenced_whatever_it_has_sent(version: int, parts: list[int]) -> None:
     async def work(world: World) -> None:
+        zombie = Given([batch_of([b"zombie"] * count) for count in parts], lambda: world.write(0))
         with pytest.raises(ProducerFenced):
-            await world.write(0, Given([batch_of([b"zombie"])], lambda: world.write(0)))
+            await world.write(0, zombie)
         assert await world.seen() == Counter(epoch_values(0))
 
-    simulated(work)
+    simulated(work, version=version)
 
 
 def test_an_older_run_stops_before_it_disturbs_the_one_that_took_over() -> None:
