@@ -169,7 +169,9 @@ class Checkpoint:
         return None if document is None else Status.read(document)
 
     def tell(self, status: "Status") -> None:
-        write_json(self._path(STATUS_FILE), asdict(status))
+        """For the owner only: what a run that was fenced has to say would hide how the other gets on."""
+        if (read_json(self._path(OWNER_FILE)) or {}).get("run") == status.run:
+            write_json(self._path(STATUS_FILE), asdict(status))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)

@@ -88,6 +88,9 @@ def test_status_comes_back_as_it_was_told(checkpoint: Checkpoint) -> None:
     told = Status("shop", "1", "abc", "running", 7, 8.0, "host", 9, sinks={"out": SinkStatus(epoch=4, batch_ms=[5])})
     checkpoint.tell(told)
     assert checkpoint.status() == told
+    checkpoint.own("2")
+    checkpoint.tell(replace(told, state="failed"))
+    assert checkpoint.status() == told  # Whoever was fenced has no say.
 
 
 def test_address_that_is_no_directory_is_refused() -> None:
