@@ -78,6 +78,7 @@ def _run(command: list[object], user: str | None) -> None:
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
+            start_new_session=True,  # Ctrl-C is for whoever wants the server, and stops it himself.
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
             check=False,
         )

@@ -17,6 +17,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="in which the shop's day passes; default 20")
     parser.add_argument("--no-postgres", action="store_true", help="write to topics alone")
     given = parser.parse_args()
+    if given.events < 1 or given.seconds < 0:
+        parser.error(
+            f"--events {given.events} --seconds {given.seconds:g}: expected at least one event, and no less than 0 s"
+        )
     try:
         require_spark()
     except MissingRequirement as missing:

@@ -67,9 +67,9 @@ class Demo:
         painting = asyncio.create_task(self._paint())
         try:
             with ExitStack() as stack:
-                pipeline = self._pipeline(stack, postgres=postgres)
+                pipeline = await asyncio.to_thread(self._pipeline, stack, postgres=postgres)
                 stack.enter_context(self._screen)
-                bootstrap = stack.enter_context(running_node(self._home))
+                bootstrap = await asyncio.to_thread(stack.enter_context, running_node(self._home))
                 accounts = await self._play(pipeline, bootstrap)
         except Interrupted:
             self._screen.say("Stopped before the end: there is nothing to sum up.")

@@ -21,7 +21,7 @@ LINE_EVERY_S: Final = 5.0
 class Figures:
     """How the demo gets on; everybody writes his own."""
 
-    phase: str = "starting a node"
+    phase: str = "starting"
     sent: int = 0
     to_send: int = 0
     read: int = 0

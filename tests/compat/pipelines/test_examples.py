@@ -1,6 +1,7 @@
 """The ready-made pipelines, on data that is made up the same each time: what comes out is known to the last record."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -121,7 +122,9 @@ def check_recommendations(rows: list[dict[str, Any]], of: list[bytes]) -> None:
 
 def demo(*options: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "examples.shop", *options]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
 
 
 def has_postgres() -> bool:
@@ -151,7 +154,7 @@ def test_demo_that_is_interrupted_says_so() -> None:
     for line in process.stdout:
         said.append(line)
         if line.startswith("the first customers"):
-            process.send_signal(signal.SIGINT)
+            os.killpg(process.pid, signal.SIGINT)  # To all of them, as a terminal does.
             break
     said += process.stdout.readlines()
     assert process.wait(60) == 130, "".join(said)
