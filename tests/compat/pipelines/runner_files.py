@@ -48,13 +48,16 @@ def run_once(spark: "SparkSession", home: Path, pipeline: Pipeline, server: Serv
 class Driver:
     """`ottla pipeline run` in processes of its own: Python and the JVM that it starts."""
 
-    def __init__(self, home: Path, server: Server | None = None, *, once: bool = True, log: str = "driver.log") -> None:
+    def __init__(
+        self, home: Path, server: Server | None = None, *options: str, once: bool = True, log: str = "driver.log"
+    ) -> None:
         self._log = home / log
         bootstrap = ["-b", server.bootstrap] if server is not None else []
-        command = [str(OTTLA), "pipeline", "run", "pipeline.toml", *bootstrap, *QUICK, *(["--once"] if once else [])]
-        with self._log.open("ab") as log:
+        given = [*bootstrap, *QUICK, *options, *(["--once"] if once else [])]
+        command = [str(OTTLA), "pipeline", "run", "pipeline.toml", *given]
+        with self._log.open("ab") as said:
             self._process = subprocess.Popen(
-                command, cwd=home, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                command, cwd=home, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     @property
