@@ -128,6 +128,6 @@ class TestPostgres:
         self, spark: SparkSession, postgres: Postgres, tmp_path: Path
     ) -> None:
         writer = self.writer(postgres, run_at(tmp_path))
-        with pytest.raises(SinkRefused, match="sink out: table cities: .*NUL"):
+        with pytest.raises(SinkRefused, match=r"sink out: table cities: .*NUL"):
             writer.write(rows_of(spark, "Ber\0ne"), 0)
         assert writer.write(rows_of(spark, "Berne"), 0) == Outcome(1)

@@ -18,7 +18,10 @@ from ottla.client import Client as OttlaClient
 from ottla.client import TopicPartition
 from ottla.client.group_offsets import committed_offsets
 from ottla.pipelines import dead_letters
+from ottla.pipelines.checkpoint import SinkStatus
 from ottla.pipelines.spark.queries import GaveUp
+from ottla.pipelines.spark.replay import ReplayRun, Span
+from ottla.pipelines.spark.run import RunOptions
 
 ORDERS = """
 name = "{name}"
@@ -168,6 +171,28 @@ def test_too_many_dead_letters_stop_the_pipeline(
     names = {"orders": topics.create(ottla), "results": topics.create(ottla), "dead": topics.create(ottla)}
     text = ORDERS.format(name=topics.name(), **names).replace("max_rate = 0.5", "max_rate = 0.1")
     produce(ottla, names["orders"], [b"broken"] * 5 + [order("Berne", 1, 2.0)] * 15)
-    with pytest.raises(Exception, match="5 of 20 records failed, which is more than errors.max_rate = 0.1"):
+    with pytest.raises(Exception, match=r"5 of 20 records failed, which is more than errors.max_rate = 0.1"):
         run_once(spark, tmp_path, pipeline_in(tmp_path, text), ottla)
     assert len(committed(ottla.bootstrap, names["dead"], 1)) == 5
+
+
+def test_replay_leaves_the_live_run_alone(
+    spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path
+) -> None:
+    """It has ids and a checkpoint of its own, takes what lies between the times, and is written once."""
+    names = {"orders": topics.create(ottla), "results": topics.create(ottla), "dead": topics.create(ottla)}
+    pipeline = pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names))
+    for time_ms, minute in ((1_000, 1), (2_000, 2), (3_000, 3)):
+        produce(ottla, names["orders"], [order("Berne", minute, 1.0)], timestamp=time_ms)
+    span = Span(2_000, 3_000)
+
+    def replay() -> SinkStatus:
+        options = RunOptions(str(tmp_path), ottla.bootstrap)
+        run = ReplayRun(spark, pipeline, options, span, span.replay_of(pipeline))
+        run.run(lambda _: None)
+        return run.status.sinks["per_minute"]
+
+    assert (replay().rows_written, replay().rows_written) == (1, 0)
+    assert replay().epochs_skipped > 0
+    assert results(ottla, names["results"]) == [(b"Berne", 2, 1, 1.0)]
+    assert not (tmp_path / pipeline.checkpoint).exists()
