@@ -5,6 +5,7 @@ from mutate import Mutant
 CONNECTION = "ottla.broker.connection"
 PARTITION = "ottla.broker.partition"
 PRODUCE = "ottla.broker.handlers.produce"
+LANE = "ottla.broker.produce_lane"
 QUORUM = "ottla.broker.quorum"
 PRODUCERS = "ottla.core.log.producers"
 TRANSACTIONS = "ottla.core.transactions.shard"
@@ -28,6 +29,7 @@ MUTANTS = [
         "a node that comes back has forgotten its producers",
     ),
     Mutant("acknowledged-before-sync", PRODUCE, "if acks and partition.must_sync:", "if False:", "acks taken back"),
+    Mutant("lane-past-the-sync", LANE, "if partition.syncs_records:", "if False:", "acks of the short way taken back"),
     Mutant(
         "storage-error-swallowed",
         PRODUCE,
