@@ -66,9 +66,8 @@ class Demo:
             asyncio.get_running_loop().add_signal_handler(number, self._interrupted.set)
         painting = asyncio.create_task(self._paint())
         try:
-            with ExitStack() as stack:
+            with self._screen, ExitStack() as stack:
                 pipeline = await asyncio.to_thread(self._pipeline, stack, postgres=postgres)
-                stack.enter_context(self._screen)
                 bootstrap = await asyncio.to_thread(stack.enter_context, running_node(self._home))
                 accounts = await self._play(pipeline, bootstrap)
         except Interrupted:
