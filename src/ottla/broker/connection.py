@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown, failed
 from ottla.broker.outlet import CLOSED, Outlet, Part, outlet_for
+from ottla.broker.turns import Turns
 from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.codec import Malformed
@@ -57,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_software: tuple[str, str] | None = None
         self.half_frame_since_ms: int | None = None
         self.last_active_ms = 0
+        self.produce_turns = Turns()
         self._transport: asyncio.Transport
         self._outlet: Outlet
         self._own: bytearray | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.broker.dispatch import Call, handler_of
 from ottla.broker.hosted_shard import HostedShard
 from ottla.broker.node import Node
+from ottla.broker.turns import Turns
 from ottla.config import Config
 from ottla.core.transactions.transaction import ProducerIdentity
 from ottla.kernel import Record, build_batch, read_records, scan
@@ -78,12 +79,18 @@ class Broker:
         """After kill -9."""
         return await Broker(self.clock, self.disk.after_kill(), **self.settings).start()
 
-    async def send(self, request: Any, version: int | None = None) -> Any:
-        """Through the codec, but for what is a slice of a file."""
+    async def send(self, request: Any, version: int | None = None, turns: Turns | None = None) -> Any:
+        """Through the codec, but for what is a slice of a file; `turns` are those of one connection."""
         facts = message_of(type(request))
         assert facts.api_key is not None
         version = facts.versions[-1] if version is None else version
-        connection: Any = SimpleNamespace(listener="PLAINTEXT", peer="test", close=lambda: None, hold=_write_at_once)
+        connection: Any = SimpleNamespace(
+            listener="PLAINTEXT",
+            peer="test",
+            close=lambda: None,
+            hold=_write_at_once,
+            produce_turns=turns or Turns(),
+        )
         call = Call(self.node, connection, facts.api_key, version, 1, "client")
         response = handler_of(ApiKey(facts.api_key))(
             decode(type(request), version, bytearray(encode(request, version))), call
@@ -151,6 +158,7 @@ class Client:
     """A transactional producer, of version 1 (adds partitions itself) or 2."""
 
     def __init__(self, broker: Broker, versions: dict[str, int]) -> None:
+        self.turns = Turns()
         self.broker = broker
         self.versions = versions
         self.me = ProducerIdentity(-1, -1)
@@ -214,7 +222,7 @@ class Client:
             timeout_ms=1000,
             topic_data=[TopicProduceData(name=TOPIC, partition_data=data)],
         )
-        told = await self.broker.send(request, self.versions["produce"] if version is None else version)
+        told = await self.broker.send(request, self.versions["produce"] if version is None else version, self.turns)
         return Error(told.responses[0].partition_responses[0].error_code)
 
     async def write(self, *values: str) -> None:

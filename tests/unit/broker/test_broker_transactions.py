@@ -1,5 +1,9 @@
 """Transactions as clients meet them, on a node in virtual time: atomic, fenced, ended in time, whole after a crash."""
 
+import asyncio
+from itertools import count
+from typing import Any
+
 import pytest
 from broker_transaction_samples import (
     GROUP,
@@ -87,6 +91,34 @@ def test_a_reader_is_told_of_the_aborted_transactions_in_its_answer_and_of_no_la
             answer = await broker.send(FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=1, topics=topics), 12)
             told = answer.responses[0].partitions[0].aborted_transactions
             assert [one.first_offset for one in told] == [txn.first_offset]
+
+    simulated(scenario)
+
+
+@both_versions
+@pytest.mark.parametrize("slow", [0, 1])
+def test_batches_of_one_connection_are_appended_in_their_order(versions: dict[str, int], slow: int) -> None:
+    """The first two have to wait for the coordinator, and one of them long; the third finds the transaction open."""
+
+    async def scenario(broker: Broker) -> None:
+        client = Client(broker, versions)
+        await client.take_over()
+        if not client.is_version_2:
+            assert await client.add(0) is Error.NONE
+        admit, asked, answered = broker.node.transactions.admit, count(), asyncio.Event()
+
+        async def admit_slowly(*given: Any, **named: Any) -> Any:
+            await (answered.wait() if next(asked) == slow else asyncio.sleep(0.01))
+            return await admit(*given, **named)
+
+        broker.node.transactions.admit = admit_slowly  # type: ignore[method-assign]
+        sent = [asyncio.create_task(client.send_batch(client.batch(f"{n}", n), 0)) for n in range(2)]
+        await asyncio.sleep(1)
+        sent.append(asyncio.create_task(client.send_batch(client.batch("2", 2), 0)))
+        await asyncio.sleep(0.01)
+        answered.set()
+        assert await asyncio.gather(*sent) == [Error.NONE] * 3
+        assert await broker.read(committed=False) == ["0", "1", "2"]
 
     simulated(scenario)
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Mapping
 
 from ottla.broker.dispatch import Call
 from ottla.broker.handlers.transactional_produce import Admission, Admissions, admissions
+from ottla.broker.turns import Turns
 from ottla.core.metadata.names import is_internal
 from ottla.kernel import InvalidRecords
 from ottla.observe.trace import warn
@@ -33,23 +34,31 @@ Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     if request.transactional_id is None:
         return _produce(request, call, _NOBODY_ASKED)
-    admitted = admissions(request, call)
-    if isinstance(admitted, Mapping):
+    admitted, turns = admissions(request, call), call.connection.produce_turns
+    if isinstance(admitted, Mapping) and not turns.taken:
         return _produce(request, call, admitted)
     for topic in request.topic_data:
         for one in topic.partition_data:
             # The connection reads its next request over these bytes.
             one.records = None if one.records is None else bytearray(one.records)
-    later = _produce_admitted(request, call, admitted)
+    turns.taken += 1
+    later = _produce_in_turn(request, call, admitted, turns)
     if request.acks == 0:
         call.node.spawn(later)
         return None
     return later
 
 
-async def _produce_admitted(request: ProduceRequest, call: Call, admitted: Awaitable[Admissions]) -> ProduceResponse:
-    """In a transaction whose coordinator has to be asked first."""
-    response = _produce(request, call, await admitted)
+async def _produce_in_turn(
+    request: ProduceRequest, call: Call, admitted: Admissions | Awaitable[Admissions], turns: Turns
+) -> ProduceResponse:
+    """In a transaction whose coordinator has to be asked first. What was sent after it on this connection waits, though
+    its own partition may need no question any more: its sequences follow."""
+    try:
+        async with turns.lock:
+            response = _produce(request, call, admitted if isinstance(admitted, Mapping) else await admitted)
+    finally:
+        turns.taken -= 1
     return await response if isinstance(response, Awaitable) else response  # type: ignore[return-value]
 
 
