@@ -16,6 +16,7 @@ from ottla.cli.pipeline.display import Display
 from ottla.cli.pipeline.files import directory_of, load_valid
 from ottla.cli.times import MOMENT_FORMS, moment_ms
 from ottla.pipelines.checkpoint import CheckpointRefused, Status
+from ottla.pipelines.failures import failure_of
 from ottla.pipelines.requirements import MissingRequirement, require_java, require_packages
 from ottla.pipelines.spec import DeltaSink, Pipeline
 
@@ -80,14 +81,17 @@ def _started(parsed: argparse.Namespace) -> tuple[Pipeline, Session]:
 
     delta = any(isinstance(sink, DeltaSink) for sink in pipeline.sinks)
     code = directory_of(parsed.file)
-    spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, delta, code))
-    send_code(spark, code)
+    try:
+        spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, delta, code))
+        send_code(spark, code)
+    except Exception as error:  # Whatever Spark finds wrong: its words are all there is.
+        raise PipelineFailed(
+            f"Spark does not start with --master {parsed.master}: {failure_of(error).reason}"
+        ) from error
     return pipeline, spark
 
 
 def _carry_out(make: Callable[[], _Runs], pipeline: Pipeline, spark: Session, parsed: argparse.Namespace) -> int:
-    from ottla.pipelines.failures import failure_of
-
     try:
         running = make()
         for number in (signal.SIGTERM, signal.SIGINT):
