@@ -8,6 +8,7 @@ from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from runner_files import pipeline_in, run_once, write_lines
 
@@ -222,3 +223,49 @@ def test_state_and_training_go_on_where_the_run_before_ended(spark: SparkSession
     run_once(spark, tmp_path, pipeline)
     assert newest(tmp_path, "counts") == {"be": 3, "ch": 1}
     assert newest(tmp_path, "results") == {"be": 3, "ch": 1}
+
+
+FILES = """
+[source.lines]
+files = "in"
+parse = "{parse}"
+{schema}
+[sink.out]
+topic = "out"
+"""
+
+
+def test_columns_of_csv_files_are_inferred_and_lines_that_do_not_fit_are_dead_letters(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "in" / "1.csv", ["city,n", "be,1", "ch,2"])
+    text = FILES.format(parse="csv", schema="header = true")
+    assert values(computed(spark, tmp_path, text, {})["out"]) == [{"city": "be", "n": 1}, {"city": "ch", "n": 2}]
+    write_lines(tmp_path / "in" / "2.csv", ["city,n", "zh,many"])
+    text = FILES.format(parse="csv", schema='header = true\nschema = "city STRING, n INT"')
+    made = computed(spark, tmp_path, text, {}, dead_letters=True)["out"]
+    assert len(values(made)) == 2
+    (dead,) = made.frame.where("dead").collect()
+    assert bytes(dead.value) == b"zh,many"
+    counted = text.replace("[sink.out]", '[[step]]\nsql = "SELECT count(*) AS n FROM lines"\n[sink.out]')
+    assert values(computed(spark, tmp_path, counted, {}, dead_letters=True)["out"]) == [{"n": 2}]
+
+
+def test_columns_of_a_topic_are_inferred_from_its_records(spark: SparkSession, tmp_path: Path) -> None:
+    """A record that is no JSON tells nothing, and is no reason to stop before anything has begun."""
+    text = FILES.replace('files = "in"', 'topic = "t"').format(parse="json", schema="")
+    lines = records(spark, (b"k", b'{"n": 1}'), (None, b"broken"), (None, b'{"city": "be"}'), (None, None))
+    made = computed(spark, tmp_path, text, {"lines": lines}, dead_letters=True)["out"]
+    found = values(made)
+    assert found == [{"city": "be", "n": None}, {"city": None, "n": 1}, {"city": None, "n": None}]
+    assert [bytes(row.value) for row in made.frame.where("dead").collect()] == [b"broken"]
+
+
+def test_text_that_is_no_utf8_stops_a_pipeline_without_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    text = FILES.replace('files = "in"', 'topic = "t"').format(parse="text", schema="") + 'serialise = "text"\n'
+    lines = records(spark, (None, "Zürich".encode()), (None, b"\xff"))
+    made = computed(spark, tmp_path, text, {"lines": lines})["out"]
+    with pytest.raises(Exception, match="source lines: t-0 at offset 1 cannot be parsed: it is no UTF-8"):
+        made.frame.collect()
+    kept = computed(spark, tmp_path, text, {"lines": lines}, dead_letters=True)["out"].frame.collect()
+    assert {bytes(row.value): row.dead for row in kept} == {"Zürich".encode(): False, b"\xff": True}
