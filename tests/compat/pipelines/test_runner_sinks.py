@@ -8,9 +8,11 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 from postgres_server import Postgres
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from runner_files import pipeline_in, run_once, write_lines
 
-from ottla.pipelines.checkpoint import Fenced
+from ottla.pipelines.checkpoint import Checkpoint, CheckpointRefused, Fenced
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.spark.sinks import parquet
 from ottla.pipelines.spark.sinks.parquet import ParquetWriter
@@ -131,3 +133,52 @@ class TestPostgres:
         with pytest.raises(SinkRefused, match=r"sink out: table cities: .*NUL"):
             writer.write(rows_of(spark, "Ber\0ne"), 0)
         assert writer.write(rows_of(spark, "Berne"), 0) == Outcome(1)
+
+
+PIPELINE = """
+name = "again"
+[source.lines]
+files = "in"
+parse = "text"
+[sink.out]
+parquet = "out"
+"""
+
+
+def test_query_that_fails_begins_again_and_ends_what_it_began(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk, a database or a broker that is gone for a moment stops nobody."""
+    pipeline = pipeline_in(tmp_path, PIPELINE)
+    write_lines(tmp_path / "in" / "1.txt", ["a", "b"])
+    epochs: list[int] = []
+
+    def failing(self: ParquetWriter, rows: DataFrame, epoch: int, really: Any = ParquetWriter.write) -> Outcome:
+        epochs.append(epoch)
+        if len(epochs) == 1:
+            raise OSError("the disk is gone")
+        outcome: Outcome = really(self, rows, epoch)
+        return outcome
+
+    monkeypatch.setattr(ParquetWriter, "write", failing)
+    status = run_once(spark, tmp_path, pipeline)
+    assert (status.state, status.sinks["out"].restarts, status.sinks["out"].error) == ("finished", 1, "")
+    assert epochs == [0, 0]
+    assert sorted(pq.read_table(tmp_path / "out").column("value").to_pylist()) == ["a", "b"]
+
+    changed = pipeline_in(tmp_path, PIPELINE.replace('"out"', '"elsewhere"'))
+    with pytest.raises(CheckpointRefused, match="Sink out wrote to out and now to elsewhere"):
+        run_once(spark, tmp_path, changed)
+
+
+def test_query_that_spark_does_not_understand_is_given_up_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    text = PIPELINE.replace("[sink.out]", '[[step]]\nsql = "SELECT no_such_column FROM lines"\n[sink.out]')
+    pipeline = pipeline_in(tmp_path, text)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(AnalysisException, match="no_such_column"):
+        run_once(spark, tmp_path, pipeline)
+    told = Checkpoint(str(tmp_path / "checkpoints" / "again")).status()
+    assert told is not None
+    assert told.state == "failed"
+    assert "no_such_column" in told.reason
+    assert "\n" not in told.reason
