@@ -59,7 +59,7 @@ class QueryRun:
         self._told_epoch = -1
         self._raised: BaseException | None = None
         self._stopping = threading.Event()
-        self._epoch_ended = -1
+        self._epoch_begun = self._epoch_ended = -1
         self._latest: deque[tuple[int, int]] = deque(maxlen=_BATCHES_SHOWN)  # Records and milliseconds.
 
     def attend(self) -> None:
@@ -81,8 +81,8 @@ class QueryRun:
             return
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while time.monotonic() < deadline and query.isActive and query.status["isTriggerActive"]:
-            if self._epoch_ended >= 0 and self._is_committed(self._epoch_ended):
-                break
+            if self._epoch_begun == self._epoch_ended >= 0 and self._is_committed(self._epoch_ended):
+                break  # Between two epochs.
             time.sleep(_LOOK_S)
         query.stop()
         self._take_progress(query)
@@ -120,6 +120,7 @@ class QueryRun:
         try:
             if self._stopping.is_set():
                 raise Stopping
+            self._epoch_begun = epoch
             self._checkpoint.check_owner(self._run.name)
             if self._query.training is not None:
                 kept = os.path.join(self._checkpoint.sink(self.name), "ottla-training")
@@ -133,7 +134,8 @@ class QueryRun:
         self.status.rows_written += outcome.rows
         self.status.dead_letters += outcome.dead_letters
         self.status.epochs_skipped += outcome.skipped
-        self._back_off.succeeded()
+        if outcome.rows or not outcome.skipped:  # Finding an epoch written is no progress.
+            self._back_off.succeeded()
         self._epoch_ended = epoch
         trace("pipeline.epoch", sink=self.name, epoch=epoch, rows=outcome.rows, skipped=outcome.skipped)
 
