@@ -63,24 +63,24 @@ def results(server: Server, topic: str) -> list[tuple[bytes, int, int, float]]:
     return sorted(found)
 
 
-def test_windows_of_a_topic_into_a_topic(spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path) -> None:
+def test_windows_of_a_topic_into_a_topic(spark: SparkSession, server: Server, topics: Topics, tmp_path: Path) -> None:
     """Each window comes once, when it is final; what cannot be parsed is a dead letter; the next run goes on."""
-    names = {"orders": topics.create(ottla), "results": topics.create(ottla), "dead": topics.create(ottla)}
+    names = {"orders": topics.create(server), "results": topics.create(server), "dead": topics.create(server)}
     pipeline = pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names))
-    produce(ottla, names["orders"], [order("Berne", 1, 2.0), order("Berne", 1, 3.0), order("Chur", 2, 1.0)])
-    produce(ottla, names["orders"], [b"{ broken"], key=b"the key", headers=[("from", b"shop")])
-    produce(ottla, names["orders"], [order("Berne", 9, 7.0)])
-    first = run_once(spark, tmp_path, pipeline, ottla)
+    produce(server, names["orders"], [order("Berne", 1, 2.0), order("Berne", 1, 3.0), order("Chur", 2, 1.0)])
+    produce(server, names["orders"], [b"{ broken"], key=b"the key", headers=[("from", b"shop")])
+    produce(server, names["orders"], [order("Berne", 9, 7.0)])
+    first = run_once(spark, tmp_path, pipeline, server)
     assert (first.state, first.sinks["per_minute"].dead_letters) == ("finished", 1)
-    assert results(ottla, names["results"]) == [(b"Berne", 1, 2, 5.0), (b"Chur", 2, 1, 1.0)]
+    assert results(server, names["results"]) == [(b"Berne", 1, 2, 5.0), (b"Chur", 2, 1, 1.0)]
 
-    produce(ottla, names["orders"], [order("Chur", 30, 4.0), b'{"city": 1, "total": "no number"}'])
-    second = run_once(spark, tmp_path, pipeline, ottla)
+    produce(server, names["orders"], [order("Chur", 30, 4.0), b'{"city": 1, "total": "no number"}'])
+    second = run_once(spark, tmp_path, pipeline, server)
     assert second.sinks["per_minute"].records_read == 2
-    assert results(ottla, names["results"])[1:2] == [(b"Berne", 9, 1, 7.0)]
-    assert len(results(ottla, names["results"])) == 3
+    assert results(server, names["results"])[1:2] == [(b"Berne", 9, 1, 7.0)]
+    assert len(results(server, names["results"])) == 3
 
-    broken, mistyped = sorted(committed(ottla.bootstrap, names["dead"], 1), key=lambda record: record.value())
+    broken, mistyped = sorted(committed(server.bootstrap, names["dead"], 1), key=lambda record: record.value())
     assert (broken.key(), broken.value()) == (b"the key", b"{ broken")
     headers = dict(broken.headers() or [])
     assert headers.pop(dead_letters.ERROR).startswith(b"is no JSON object with the columns")
@@ -93,7 +93,7 @@ def test_windows_of_a_topic_into_a_topic(spark: SparkSession, ottla: OttlaNode, 
         dead_letters.PIPELINE: pipeline.name.encode(),
     }
     assert mistyped.value() == b'{"city": 1, "total": "no number"}'
-    assert consumed(ottla, f"pipeline.{pipeline.name}", names["orders"]) == 7
+    assert consumed(server, f"pipeline.{pipeline.name}", names["orders"]) == 7
 
 
 def consumed(server: Server, group_id: str, topic: str) -> int:
