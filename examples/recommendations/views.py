@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 TASTES: Final = 4
-PRODUCTS_PER_TASTE: Final = 30
+PRODUCTS_PER_TASTE: Final = 60
 CUSTOMERS: Final = 100
 OWN_TASTE: Final = 0.9
 BROKEN_EVERY: Final = 500

@@ -158,7 +158,7 @@ class Demo:
         """Spark takes seconds over its first epoch, whatever is in it: the others wait for the first customers."""
         chunks = groupby(events.day(self._count), lambda event: event.arrives_ms // CHUNK_MS)
         pause_s = self._seconds * CHUNK_MS / (events.CLOSES_MS - events.OPENS_MS)
-        self._figures.phase = "the first customers"
+        self._figures.phase = "the first customers (the first epoch takes Spark a while)"
         await self._send(producer, next(chunks)[1])
         await _until(lambda: self._figures.read > 0)
         self._figures.phase = "open"
