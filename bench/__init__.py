@@ -5,3 +5,8 @@ Rule 2: the best of several rounds: other processes can only make a round slower
 Rule 3: CPU seconds stand beside wall time; they are steadier.
 Rule 4: nothing here passes or fails. Where a figure misses its aim the result says so, with a profile.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "compat" / "kafka"))  # For the package `peers`.

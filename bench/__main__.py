@@ -21,6 +21,7 @@ from bench import (
     kernel,
     lookup,
     opening,
+    pipelines,
     read,
     recovery,
 )
@@ -42,18 +43,20 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "length": growth_length.run,
     "groups": growth_groups.run,
     "coordinators": coordinators.run,
+    "pipelines": pipelines.run,
 }
+WITH_LOADS = ("coordinators", "pipelines")
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
     parser.add_argument("--keep", action="store_true", help="keep the parts named in RESULTS.md, beside the others")
-    parser.add_argument("--load", default="", help="only loads with this in their names; of coordinators")
+    parser.add_argument("--load", default="", help=f"only loads with this in their names; of {' or '.join(WITH_LOADS)}")
     given = parser.parse_args(arguments)
     wanted = given.parts
-    if given.load and (given.keep or wanted != ["coordinators"]):
-        parser.error("--load is for looking at coordinators, and keeps nothing: name that part alone, without --keep")
+    if given.load and (given.keep or len(wanted) != 1 or wanted[0] not in WITH_LOADS):
+        parser.error(f"--load is for looking at {' or '.join(WITH_LOADS)}: name one alone, without --keep")
     if unknown := set(wanted) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     measured = facts()

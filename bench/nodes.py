@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "compat" / "kafka"))
-
 from peers.broker import CLUSTER_ID, SETTINGS, free_ports
 from peers.jars import fetch_jars, missing_programs
 from peers.jvm import LOGGING, run_tool
@@ -106,7 +104,7 @@ class Node:
 
     def cpu_s(self) -> float:
         """User and system time of all threads so far."""
-        return time.clock_gettime(~self.pid << 3 | _CPU_CLOCK_OF_PROCESS)
+        return cpu_s_of(self.pid)
 
     def resident_bytes(self) -> int:
         return self._status("VmRSS")
@@ -146,6 +144,11 @@ class Node:
 
     def _end_of_output(self) -> str:
         return self._said.read_text(errors="replace")[-4000:]
+
+
+def cpu_s_of(pid: int) -> float:
+    """User and system time that a process has taken."""
+    return time.clock_gettime(~pid << 3 | _CPU_CLOCK_OF_PROCESS)
 
 
 def answers(port: int) -> bool:

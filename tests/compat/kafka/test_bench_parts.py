@@ -12,8 +12,8 @@ from bench.__main__ import PARTS
 from bench.report import Section, page
 from bench.sizes import TINY, Sizes
 
-WITH_NODES = ("broker", "partitions", "connections", "length", "groups", "coordinators")
-"""Each of these has a test of its own here."""
+WITH_NODES = ("broker", "partitions", "connections", "length", "groups", "coordinators", "pipelines")
+"""Each of these has a test of its own, here or beside the tests of pipelines."""
 IN_PROCESS = {name: part for name, part in PARTS.items() if name not in WITH_NODES}
 
 
