@@ -21,7 +21,6 @@ FATAL: Final = frozenset(
 _RAISED_IN_A_QUERY: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.+?)(?:\s*SQLSTATE: \w+)?$", re.MULTILINE)
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _RAISED: Final = re.compile(r"(?:[\w<>]+\.)*(\w+): ?(.*)")
-_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
@@ -50,9 +49,6 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("StepFailed", raised[1].strip())
     if _TRACEBACK in text and (found := _last_raised(text)) is not None:
         return found
-    condition = _CONDITION.match(text.lstrip())
-    if kind in ("AnalysisException", "ParseException") or (condition is not None and kind in FATAL):
-        return Failure(kind, _first_lines(text))
     return Failure(kind, _first_lines(text) or kind)
 
 
@@ -76,10 +72,6 @@ class BackOff:
 
     def __init__(self) -> None:
         self._failures = 0
-
-    @property
-    def failures(self) -> int:
-        return self._failures
 
     def failed(self) -> float | None:
         """Seconds to wait; None when it is time to give up."""

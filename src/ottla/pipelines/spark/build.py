@@ -7,7 +7,7 @@ Rule 2: a step that trains wants all rows so far, which no stream gives at once.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -50,7 +50,6 @@ class SinkQuery:
     frame: DataFrame
     """Of a topic sink: OUTGOING and IS_DEAD; of others their rows; before training, the rows to train on."""
     training: Training | None = None
-    sources: frozenset[str] = field(default_factory=frozenset)
     scans: int = 1
     """How many branches of the plan read the sources: the rows', and one for each that has dead letters."""
 
@@ -61,8 +60,7 @@ def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
     claimed = _claims(pipeline, {name for name, one in rows.items() if one.dead is not None})
     queries = [_query(pipeline, reading, sink, rows, claimed[sink.name]) for sink in pipeline.sinks]
     if left := claimed[DEAD_LETTER_SINK]:
-        sources = frozenset(upstream(inputs_of(pipeline), left)) & {source.name for source in pipeline.sources}
-        queries.append(SinkQuery(dead_letter_sink(pipeline), _dead(pipeline, rows, left), None, sources, len(left)))
+        queries.append(SinkQuery(dead_letter_sink(pipeline), _dead(pipeline, rows, left), None, len(left)))
     return queries
 
 
@@ -127,14 +125,13 @@ def _claims(pipeline: Pipeline, failing: set[str]) -> Mapping[str, list[str]]:
 def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, Rows], dead_of: list[str]) -> SinkQuery:
     inputs = inputs_of(pipeline)
     before = upstream(inputs, [sink.input])
-    sources = frozenset(source.name for source in pipeline.sources if source.name in before)
     if sink.input in rows:
         frame = rows[sink.input].frame
         if isinstance(sink, TopicSink):
             frame = records_of(frame, sink)
             if dead_of:
                 frame = frame.unionByName(_dead(pipeline, rows, dead_of))
-        return SinkQuery(sink, frame, None, sources, 1 + len(dead_of))
+        return SinkQuery(sink, frame, None, 1 + len(dead_of))
     steps = {step.name: step for step in pipeline.steps}
     late = [steps[name] for name in in_order(inputs) if name in before and name not in rows]
     known = {step.name for step in late}
@@ -145,7 +142,7 @@ def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, 
                 "train nor read anything but its results; give it a pipeline of its own"
             )
     training = Training(late[0], tuple(late[1:]), reading.directory)
-    return SinkQuery(sink, rows[late[0].inputs[0]].frame, training, sources)
+    return SinkQuery(sink, rows[late[0].inputs[0]].frame, training)
 
 
 def _dead(pipeline: Pipeline, rows: Mapping[str, Rows], names: list[str]) -> DataFrame:

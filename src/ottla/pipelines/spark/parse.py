@@ -19,7 +19,6 @@ from ottla.pipelines.spec import Parse, Source, TopicSource
 _PARSED: Final = "_ottla_parsed"
 _CORRUPT: Final = "_ottla_corrupt"
 _ERROR: Final = "_ottla_error"
-MUST_PARSE: Final = "cannot be parsed"
 
 
 def parse(raw: DataFrame, source: Source, columns: StructType | None, *, keep_failures: bool) -> Rows:
@@ -78,7 +77,9 @@ def _stop(source: Source) -> Column:
     else:
         where = F.lit("a line of the files")
     advice = "; name a dead-letter topic under [errors] to go on without such records"
-    told = F.concat_ws("", F.lit(f"source {source.name}: "), where, F.lit(f" {MUST_PARSE}: it "), _ERROR, F.lit(advice))
+    told = F.concat_ws(
+        "", F.lit(f"source {source.name}: "), where, F.lit(" cannot be parsed: it "), _ERROR, F.lit(advice)
+    )
     return F.raise_error(told).cast("boolean")
 
 

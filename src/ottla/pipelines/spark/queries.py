@@ -101,10 +101,7 @@ class QueryRun:
         try:
             return self._begin(first)
         except AnalysisException:
-            try:
-                return self._begin(second)
-            except AnalysisException as error:
-                raise error from None
+            return self._begin(second)  # If it was not the mode that is wrong, this says so too.
 
     def _begin(self, mode: str) -> StreamingQuery:
         return (

@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pyspark
@@ -194,10 +194,6 @@ def new_status(pipeline: Pipeline, run: str) -> Status:
         host=platform.node(),
         started_ms=_now_ms(),
     )
-
-
-def with_checkpoint(pipeline: Pipeline, checkpoint: str) -> Pipeline:
-    return replace(pipeline, checkpoint=checkpoint) if checkpoint else pipeline
 
 
 def _now_ms() -> int:
