@@ -31,7 +31,7 @@ from ottla.client import (
     TopicPartition,
     Transactions,
 )
-from ottla.client.core.errors import Misused, refusal_of
+from ottla.client.core.errors import Declined, DeliveryFailed, Misused, refusal_of
 from ottla.client.core.identities import Identities
 from ottla.client.group_offsets import Committed, committed_offsets
 from ottla.kernel import BuiltBatch, Codec, TopicBatches
@@ -42,6 +42,7 @@ from ottla.pipelines.epochs import Marker, Step, WriteFailed, Writer, check_run,
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.outgoing import ROUND_ROBIN, BadRows, partitioner_named, rows_by_topic, with_partitions
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
+from ottla.wire.errors import Error
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,6 +51,10 @@ HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 """How much of an epoch waits for brokers at a time; the rest stays where it is computed."""
 _TOPIC_TIMEOUT_MS: Final = 60_000
 _UNLIMITED_MS: Final = 2**31 - 1
+_REFUSED: Final = frozenset(
+    {Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE, Error.INVALID_RECORD, Error.INVALID_TIMESTAMP}
+)
+"""What a broker says of rows that it will not take at another time either."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,10 @@ def _telling(writer: Writer, failed: str) -> Iterator[None]:
             "the marker tells"
         ) from error
     except ClientError as error:
-        raise WriteFailed(f"{writer}: {failed}: {error}") from error
+        refused = (
+            isinstance(error, DeliveryFailed) and isinstance(error.cause, Declined) and error.cause.error in _REFUSED
+        )
+        raise (BadRows if refused else WriteFailed)(f"{writer}: {failed}: {error}") from error
 
 
 Rows = list[tuple[str, "pyarrow.RecordBatch"]]

@@ -49,6 +49,8 @@ class QueryRun:
         self.status = SinkStatus()
         self.consumed: dict[TopicPartition, int] = {}
         """Where the epochs that are finished have come to in each partition."""
+        self.dead_of_read = 0
+        """Dead letters of the records that the status says were read: an epoch's letters are known before those are."""
         self.done = False
         self._query, self._run, self._checkpoint, self._once = query, run, checkpoint, once
         self._writer = writer_of(query.sink, run, spark)
@@ -57,6 +59,7 @@ class QueryRun:
         self._back_off = BackOff()
         self._begin_at = 0.0
         self._told_epoch = -1
+        self._dead: dict[int, int] = {}  # Of epochs that were written and not told of yet.
         self._raised: BaseException | None = None
         self._stopping = threading.Event()
         self._epoch_begun = self._epoch_ended = -1
@@ -130,6 +133,7 @@ class QueryRun:
     def _took(self, outcome: Outcome, epoch: int) -> None:
         self.status.rows_written += outcome.rows
         self.status.dead_letters += outcome.dead_letters
+        self._dead[epoch] = outcome.dead_letters
         self.status.epochs_skipped += outcome.skipped
         if outcome.rows or not outcome.skipped:  # Finding an epoch written is no progress.
             self._back_off.succeeded()
@@ -145,6 +149,7 @@ class QueryRun:
             read = sum(map(self._records_of, told["sources"]))
             took_ms = told["durationMs"].get("triggerExecution", 0)
             self.status.records_read += read
+            self.dead_of_read += self._dead.pop(self._told_epoch, 0)
             self._latest.append((read, took_ms))
             self.status.batch_ms = [ms for _, ms in self._latest]
             self.status.records_per_second = (

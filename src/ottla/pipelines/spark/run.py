@@ -139,7 +139,7 @@ class PipelineRun:
     def _look_at_failures(self) -> None:
         if self._pipeline.errors.dead_letter:
             read = max((query.status.records_read for query in self._queries), default=0)
-            self._rate.check(read, sum(query.status.dead_letters for query in self._queries))
+            self._rate.check(read, sum(query.dead_of_read for query in self._queries))
 
     def _end(self) -> None:
         for query in self._queries:
