@@ -4,7 +4,7 @@ Rule 1: the checkpoint holds where each source was read to, the state of steps t
         task of each sink has finished. A change that makes any of these mean something else is refused.
 Rule 2: the rows of an epoch that is done again must go to the same tasks as before. So even a change that is allowed
         may only be taken up when the last epoch is finished; that is for the one who runs the pipeline to see to.
-Rule 3: in doubt a change is refused: the way out (another checkpoint, a replay) loses nothing.
+Rule 3: in doubt a change is refused: the way out (another name and checkpoint, a replay) loses nothing.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from ottla.pipelines.spec import (
 )
 from ottla.pipelines.sql import normal_query, read_query
 
-WAY_OUT = "Undo it, or start anew with another checkpoint."
+WAY_OUT = "Undo it, or start anew with another name and another checkpoint."
 
 
 def compare(old: Pipeline, new: Pipeline) -> list[str]:
