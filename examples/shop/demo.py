@@ -50,7 +50,7 @@ SPARK_SETTINGS: Final = {
 
 
 class Interrupted(Exception):
-    """Somebody pressed Ctrl-C."""
+    """Somebody pressed Ctrl-C, or closed the terminal."""
 
 
 class Demo:
@@ -62,7 +62,7 @@ class Demo:
         self._interrupted = asyncio.Event()
 
     async def run(self, *, postgres: bool) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._interrupted.set)
         painting = asyncio.create_task(self._paint())
         try:
