@@ -31,7 +31,7 @@ from ottla.client import (
     TopicPartition,
     Transactions,
 )
-from ottla.client.core.errors import Declined, DeliveryFailed, Misused, refusal_of
+from ottla.client.core.errors import Declined, DeliveryFailed, Misused, TransactionFailed, refusal_of
 from ottla.client.core.identities import Identities
 from ottla.client.group_offsets import Committed, committed_offsets
 from ottla.kernel import BuiltBatch, Codec, TopicBatches
@@ -153,10 +153,17 @@ def _telling(writer: Writer, failed: str) -> Iterator[None]:
             "the marker tells"
         ) from error
     except ClientError as error:
-        refused = (
-            isinstance(error, DeliveryFailed) and isinstance(error.cause, Declined) and error.cause.error in _REFUSED
-        )
-        raise (BadRows if refused else WriteFailed)(f"{writer}: {failed}: {error}") from error
+        if (refusal := _refusal(error)) is not None:
+            raise BadRows(f"{writer}: {failed}: {refusal}") from error
+        raise WriteFailed(f"{writer}: {failed}: {error}") from error
+
+
+def _refusal(error: ClientError) -> Declined | None:
+    """What a broker has against the rows, if that is why they were not delivered and the transaction failed."""
+    cause: object = error
+    while isinstance(cause, TransactionFailed | DeliveryFailed):
+        cause = cause.cause
+    return cause if isinstance(cause, Declined) and cause.error in _REFUSED else None
 
 
 Rows = list[tuple[str, "pyarrow.RecordBatch"]]
