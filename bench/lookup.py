@@ -79,14 +79,13 @@ def _measure(path: str, segments: int, table: Table, sizes: Sizes) -> None:
     opening = timed(lambda: logs.append(place.log()))
     log = logs[0]
     assert len(log.log.segments) == segments
+    very_first = timed(lambda: log.find_time(_time_of(segments // 2)))
     picks = random.Random(3)
     offsets = [picks.randrange(segments) for _ in range(min(sizes.lookups, segments))]
     times = [_time_of(offset) for offset in offsets]
     by_offset = _lowest(lambda: _find_offsets(log, offsets), sizes).per(len(offsets))
     offset_again = _lowest(lambda: _find_offsets(log, offsets[:1] * 100), sizes).per(100)
     held = [open_files() - before]
-    very_first = timed(lambda: log.find_time(_time_of(segments // 2)))
-    held.append(open_files() - before)
     by_time = _lowest(lambda: _find_times(log, times), sizes).per(len(offsets))
     time_again = _lowest(lambda: _find_times(log, times[:1] * 100), sizes).per(100)
     held.append(open_files() - before)
