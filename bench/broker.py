@@ -24,7 +24,7 @@ from bench.broker_loads import (
     tail_loads,
     throughput_loads,
 )
-from bench.broker_notes import LINES, MISSES, REFERENCE_MISSES
+from bench.broker_notes import BARE_MISSES, LINES, MISSES, REFERENCE_MISSES
 from bench.load import PERCENTILES, Result
 from bench.nodes import TICK_S, Broker, Kafka, Node, Ottla, starting_times
 from bench.report import Section, Table, verdict
@@ -270,7 +270,8 @@ def _table_of_bare(measured: list[Measured], home: Path, sizes: Sizes, section: 
         what = "sendfile" if reads(found.load.job) else "recv, crc32c, write"
         times = found.ours.cpu_s_per_gb / limit
         table.add(found.load.name, found.ours.cpu_s_per_gb, limit, times, what)
-        section.findings.append(f"{found.load.name}: x bare {verdict(times, BARE_AIM)}")
+        line = f"{found.load.name}: x bare {verdict(times, BARE_AIM)}"
+        section.findings.append(line + (f". Why: {BARE_MISSES[found.load.name]}" if "MISSED" in line else ""))
 
 
 def _run(node: Node, job: Any) -> tuple[Result, float, int]:
