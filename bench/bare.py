@@ -3,35 +3,35 @@
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
 SOURCE = Path(__file__).with_name("bare.c")
 _FLAGS = ("-O2", "-msse4.2")
 
-
-class Bare(NamedTuple):
-    """CPU seconds per GB, the best of the rounds."""
-
-    receive: float
-    """`recv`, CRC-32C and `write`."""
-    send: float
-    """`sendfile` from the page cache."""
+Mode = Literal["receive", "send"]
+WHAT: dict[Mode, str] = {"receive": "recv, crc32c, write", "send": "sendfile"}
 
 
 class CannotCompile(Exception):
     """There is no compiler, or the processor has no CRC instruction: then there is no bare figure."""
 
 
-def measure(home: Path, size: int, rounds: int) -> Bare:
-    program = _compile(home)
-    file = home / "bare.log"
-    found = []
-    for _ in range(rounds):
-        file.unlink(missing_ok=True)
-        found.append([_run(program, mode, file, size) / size * 1e9 for mode in ("receive", "send")])
-    file.unlink()
-    received, sent = zip(*found, strict=True)
-    return Bare(min(received), min(sent))
+class Bare:
+    def __init__(self, home: Path, size: int) -> None:
+        self._program = _compile(home)
+        self._size = size
+        self._files: dict[Mode, Path] = {"receive": home / "bare-received.log", "send": home / "bare-sent.log"}
+        self._run("receive", self._files["send"])
+
+    def cpu_s_per_gb(self, mode: Mode) -> float:
+        """Once; what is received goes to a new file, what is sent comes from the page cache."""
+        if mode == "receive":
+            self._files[mode].unlink(missing_ok=True)
+        return self._run(mode, self._files[mode]) / self._size * 1e9
+
+    def _run(self, mode: Mode, file: Path) -> float:
+        words = [str(self._program), mode, str(file), str(self._size)]
+        return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0])
 
 
 def _compile(home: Path) -> Path:
@@ -45,8 +45,3 @@ def _compile(home: Path) -> Path:
     if done.returncode:
         raise CannotCompile(f"{SOURCE.name} does not compile here: {done.stderr.strip().splitlines()[0]}")
     return program
-
-
-def _run(program: Path, mode: str, file: Path, size: int) -> float:
-    done = subprocess.run([str(program), mode, str(file), str(size)], capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[0])

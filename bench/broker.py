@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench import bare
+from bench.bare import WHAT, Bare, CannotCompile
 from bench.broker_loads import (
     BARE_AIM,
     LATENCY_AIM,
@@ -86,6 +86,8 @@ class Measured:
     load: Load
     ours: Best
     peer: Best
+    bare_s_per_gb: float = float("inf")
+    """What the bytes alone cost in C, in the same rounds: the least that any broker needs. Infinite: not measured."""
 
     @property
     def cpu_x(self) -> float:
@@ -107,26 +109,32 @@ class Measured:
 class Bench:
     """Two brokers that run, and the section that their figures go to."""
 
-    def __init__(self, nodes: list[Node], sizes: Sizes, section: Section, profiled_as: str = "") -> None:
+    def __init__(
+        self, nodes: list[Node], sizes: Sizes, section: Section, bare: Bare | None = None, profiled_as: str = ""
+    ) -> None:
         self._nodes = nodes
         self._sizes = sizes
         self._section = section
+        self._bare = bare
         self._profiled_as = profiled_as
 
     def add(self, table: Table) -> None:
         self._section.tables.append(table)
 
     def measure(self, load: Load) -> Measured:
-        best = [Best() for _ in self._nodes]
+        best, limit = [Best() for _ in self._nodes], float("inf")
         for _ in range(self._sizes.broker_rounds):
             for node, found in zip(self._nodes, best, strict=True):
                 found.take(*_run(node, load.job))
+            if self._bare is not None and load.bare is not None:
+                limit = min(limit, self._bare.cpu_s_per_gb(load.bare))
         both = zip(self._nodes, best, strict=True)
         shown = (f"{node.name} {found.wall_s:.2f} s, CPU {found.cpu_s:.2f} s" for node, found in both)
         print(f"{load.name}: {'; '.join(shown)}", file=sys.stderr)
         if self._sizes.against_kafka and Sampling.possible():
             self._profile(load)
-        return Measured(load, *best)
+        ours, peer = best
+        return Measured(load, ours, peer, limit)
 
     def _profile(self, load: Load) -> None:
         """Once more, sampled: the profile is kept beside the table, its costliest lines are named in it."""
@@ -151,8 +159,8 @@ def run(sizes: Sizes) -> Section:
             idle = [node.resident_bytes() for node in nodes]
             for node in nodes:
                 _warm_up(node, throughput_loads(sizes.broker_scale))
-            measured = _measure_all(Bench(nodes, sizes, section), sizes)
-            _table_of_bare(measured, home, sizes, section)
+            measured = _measure_all(Bench(nodes, sizes, section, _bare(home, sizes, section)), sizes)
+            _table_of_bare(measured, section)
             resident = _table_of_node(nodes, starts, idle, section)
     verdicts = [
         f"start-up x: {verdict(starts[0] / starts[1], START_AIM)}",
@@ -175,7 +183,7 @@ def run_reference(sizes: Sizes) -> Section:
     with TemporaryDirectory() as path, _running(Ottla(kernel="reference"), _peer(sizes), Path(path)) as nodes:
         for node in nodes:
             _warm_up(node, loads)
-        measured = _throughput(Bench(nodes, sizes, section, "reference kernel, "), loads)
+        measured = _throughput(Bench(nodes, sizes, section, profiled_as="reference kernel, "), loads)
     section.findings[:0] = _verdicts(measured, REFERENCE_MISSES)
     return section
 
@@ -253,25 +261,28 @@ def _delays(title: str, loads: list[Load], bench: Bench) -> list[Measured]:
     return measured
 
 
-def _table_of_bare(measured: list[Measured], home: Path, sizes: Sizes, section: Section) -> None:
-    """What the bytes alone would cost, in C: the least that any broker needs."""
-    size = max(int(_BARE_BYTES * sizes.broker_scale), MiB)
+def _bare(home: Path, sizes: Sizes, section: Section) -> Bare | None:
     try:
-        limits = bare.measure(home, size, sizes.broker_rounds)
-    except bare.CannotCompile as why:
+        return Bare(home, max(int(_BARE_BYTES * sizes.broker_scale), MiB))
+    except CannotCompile as why:
         section.findings.append(f"bare limits: not measured, {why}")
+        return None
+
+
+def _table_of_bare(measured: list[Measured], section: Section) -> None:
+    limited = [(found, found.load.bare) for found in measured if found.bare_s_per_gb < float("inf")]
+    if not limited:
         return
     table = Table("Bare limits, CPU seconds per GB", ["load", "Ottla", "bare C", "x", "what bare C does"])
     section.tables.append(table)
-    for found in measured:
-        if found.load.job["value_bytes"] != 1000 or found.ours.has_latencies:
-            continue
-        limit = limits.send if reads(found.load.job) else limits.receive
-        what = "sendfile" if reads(found.load.job) else "recv, crc32c, write"
-        times = found.ours.cpu_s_per_gb / limit
-        table.add(found.load.name, found.ours.cpu_s_per_gb, limit, times, what)
+    for found, mode in limited:
+        assert mode is not None
+        times = found.ours.cpu_s_per_gb / found.bare_s_per_gb
+        table.add(found.load.name, found.ours.cpu_s_per_gb, found.bare_s_per_gb, times, WHAT[mode])
         line = f"{found.load.name}: x bare {verdict(times, BARE_AIM)}"
-        section.findings.append(line + (f". Why: {BARE_MISSES[found.load.name]}" if "MISSED" in line else ""))
+        if "MISSED" in line and found.load.name in BARE_MISSES:
+            line += f". Why: {BARE_MISSES[found.load.name]}"
+        section.findings.append(line)
 
 
 def _run(node: Node, job: Any) -> tuple[Result, float, int]:

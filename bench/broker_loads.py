@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bench.bare import Mode
 from bench.load import Job
 from bench.sizes import KiB
 from ottla.kernel import IMPLEMENTATION
@@ -30,6 +31,13 @@ class Load:
     job: Job
     cpu_aim: float = 1.0
     """Of the broker's CPU, as a ratio of Kafka's, with the native kernel; the reference is measured against 1."""
+
+    @property
+    def bare(self) -> Mode | None:
+        """Which bare limit it is held against; loads of small records and of single ones have none."""
+        if self.job["value_bytes"] != 1000 or self.job["kind"] == "produce paced":
+            return None
+        return "send" if reads(self.job) else "receive"
 
     def __post_init__(self) -> None:
         if IMPLEMENTATION == "reference":
