@@ -151,12 +151,13 @@ def test_partitions_of_a_killed_member_go_on_where_it_committed(server: Server, 
     topic = topics.create(server, partitions=PARTITIONS)
     produce(server, topic, range(60))
     with group_of(server, topic, kind, SOON_MS) as group:
-        group.join(session_ms=SOON_MS)
+        # One after the other: a partition that librdkafka loses while it looks where to begin, it goes on fetching, and
+        # gives out what it has when it gets the partition again.
+        first = group.join(session_ms=SOON_MS)
+        assert group.read(60) == list(range(60))
+        first.commit()
         group.join(session_ms=SOON_MS)
         group.settle(PARTITIONS, 3, 3)
-        assert group.read(60) == list(range(60))
-        for member in group.members:
-            member.commit()
         produce(server, topic, range(60, 90))
         assert group.read(90) == list(range(90))
         victim = group.members[0]
