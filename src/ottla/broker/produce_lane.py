@@ -14,7 +14,8 @@ Rule 4: the answer is that of the long way: encoded once, and the places of what
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.produce import TOPIC_IDS_SINCE, refused
+from ottla.broker.handlers.produce import refused
+from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE
 from ottla.core.metadata.names import is_internal
 from ottla.wire.api import ApiKey
 from ottla.wire.api.produce import (

@@ -4,7 +4,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Mapping
 
 from ottla.broker.dispatch import Call
-from ottla.broker.handlers.transactional_produce import Admission, Admissions, admissions
+from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE, Admission, Admissions, admissions
 from ottla.broker.turns import Turns
 from ottla.core.metadata.names import is_internal
 from ottla.kernel import InvalidRecords
@@ -23,7 +23,6 @@ from ottla.wire.errors import Error, Refused
 _ACKS = (0, 1, -1)
 _ADMIN = "__admin_client"
 """The client id by which Kafka's tools may write to internal topics."""
-TOPIC_IDS_SINCE = 13
 
 _NOBODY_ASKED: Admissions = {}
 

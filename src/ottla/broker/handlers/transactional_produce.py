@@ -22,7 +22,7 @@ Admission = Verification | Refused | None
 """What the append needs to go with it, or why there must be none; None where the transaction is open already."""
 Admissions = Mapping[TopicPartition, Admission]
 
-_TOPIC_IDS_SINCE: Final = 13
+TOPIC_IDS_SINCE: Final = 13
 _ADDS_SINCE: Final = 12
 _ABORTABLE_SINCE: Final = 11
 _ASK_AGAIN: Final = (
@@ -54,7 +54,7 @@ def admissions(request: ProduceRequest, call: Call) -> Admissions | Awaitable[Ad
 def _transactional_batches(request: ProduceRequest, call: Call) -> list[tuple[TopicPartition, BatchHeader]]:
     found = []
     for topic in request.topic_data:
-        name = call.node.topic_name(topic.topic_id) if call.version >= _TOPIC_IDS_SINCE else topic.name
+        name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
         for data in topic.partition_data:
             if name is None or data.records is None:
                 continue  # Refused where it is appended.
