@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from runner_files import Driver, pipeline_in, write_lines
 
+from ottla.pipelines.checkpoint import Checkpoint
+
 PIPELINE = """
 name = "delta"
 [source.orders]
@@ -53,5 +55,11 @@ def test_epoch_that_is_done_again_is_there_once(tmp_path: Path) -> None:
             (commits / name).unlink()
     write_lines(tmp_path / "in" / "2.json", [{"id": 3, "city": "be", "n": 2}])
     run(tmp_path)
+    status = Checkpoint(str(tmp_path / "checkpoints" / "delta")).status()
+    assert status is not None
+    assert {name: (sink.epochs_skipped, sink.rows_written) for name, sink in status.sinks.items()} == {
+        "all": (1, 1),
+        "latest": (1, 1),
+    }
     assert table(tmp_path / "all") == {(1, "be", 1): 1, (2, "ch", 1): 1, (3, "be", 2): 1}
     assert table(tmp_path / "latest") == {(2, "ch", 1): 1, (3, "be", 2): 1}

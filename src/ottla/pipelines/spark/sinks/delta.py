@@ -1,20 +1,27 @@
 """Rows into a Delta table. Its log keeps (application, version) with every commit: here the checkpoint and the epoch.
 
-Rule 1: rows are added with that pair; an epoch that is in the log is not added again.
-Rule 2: an upsert is a merge. Doing it again changes nothing: of the rows of an epoch that are equal in the key one is
-        taken, by an order that does not depend on how they came.
+Rule 1: rows and that pair are one commit, of an upsert (a merge) too, and of an epoch without rows. So an epoch that
+        is not past the log's is there already, and of two runs that write one epoch the log refuses the second.
+Rule 2: an epoch that leaves out epochs is refused: the table is not the one that the checkpoint belongs to.
+Rule 3: of the rows of an epoch that are equal in the upsert columns one is taken, by an order that does not depend on
+        how they came.
 """
 
-from pyspark.sql import DataFrame
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.window import Window
 
 from ottla.pipelines.paths import resolved
-from ottla.pipelines.spark.sinks.writing import Outcome, Run
+from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkRefused
 from ottla.pipelines.spec import DeltaSink
 
-_RANK = "_ottla_rank"
-_EPOCH_ROWS = "ottla_epoch_rows"
+_RANK: Final = "_ottla_rank"
+_EPOCH_ROWS: Final = "ottla_epoch_rows"
+_APPLICATION, _VERSION = "txnAppId", "txnVersion"
+_SETTING: Final = "spark.databricks.delta.write."
+"""Before the names of the pair, for statements that take no options."""
 
 
 class DeltaWriter:
@@ -27,37 +34,63 @@ class DeltaWriter:
         """Two runs cannot write one version twice: the log refuses the second."""
 
     def write(self, rows: DataFrame, epoch: int) -> Outcome:
+        snapshot = self._snapshot(rows.sparkSession)
+        if not self._is_due(snapshot, epoch):
+            return Outcome(0, skipped=1)
         kept = rows.persist()
         try:
             count = kept.count()
-            if not self._sink.upsert or not self._exists(kept):
-                self._add(kept if not self._sink.upsert else self._one_of_each(kept), epoch)
+            if not self._sink.upsert:
+                self._add(kept, epoch)
+            elif snapshot.version() < 0:
+                self._add(self._one_of_each(kept), epoch)
             else:
-                self._merge(self._one_of_each(kept))
+                self._merge(self._one_of_each(kept), epoch)
         finally:
             kept.unpersist()
         return Outcome(count)
+
+    def _snapshot(self, spark: SparkSession) -> Any:
+        """What the table's log says now; its version is -1 where there is no table."""
+        jvm: Any = spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self._path)
+        defaults = (getattr(log, f"update$default${place}")() for place in (1, 2, 3))  # As Scala calls them.
+        return log.update(*defaults)
+
+    def _is_due(self, snapshot: Any, epoch: int) -> bool:
+        """Raises SinkRefused."""
+        found = snapshot.transactions().get(self._application)
+        written = int(found.get()) if found.isDefined() else -1
+        if epoch > written + 1:
+            raise SinkRefused(
+                f"sink {self._sink.name}: epoch {epoch} is to be written, but the log of table {self._path} says "
+                f"that the table has those up to {written}: it is older than the checkpoint, or another one. Restore "
+                "what belongs together, or begin anew with another name and another checkpoint"
+            )
+        return epoch > written
 
     def _add(self, rows: DataFrame, epoch: int) -> None:
         writer = rows.write.format("delta").mode("append")
         if self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
-        writer.option("txnAppId", self._application).option("txnVersion", str(epoch)).save(self._path)
-
-    def _exists(self, rows: DataFrame) -> bool:
-        jvm = rows.sparkSession._jvm
-        assert jvm is not None, "sessions here are classic ones"
-        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(rows.sparkSession._jsparkSession, self._path))
+        writer.option(_APPLICATION, self._application).option(_VERSION, str(epoch)).save(self._path)
 
     def _one_of_each(self, rows: DataFrame) -> DataFrame:
         order = F.to_json(F.struct("*")).desc()
         ranked = rows.withColumn(_RANK, F.row_number().over(Window.partitionBy(*self._sink.upsert).orderBy(order)))
         return ranked.where(F.col(_RANK) == 1).drop(_RANK)
 
-    def _merge(self, rows: DataFrame) -> None:
+    def _merge(self, rows: DataFrame, epoch: int) -> None:
         rows.createOrReplaceTempView(_EPOCH_ROWS)
         same = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in self._sink.upsert)
-        rows.sparkSession.sql(
-            f"MERGE INTO delta.`{self._path}` t USING {_EPOCH_ROWS} s ON {same} "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        )
+        settings = rows.sparkSession.conf
+        settings.set(_SETTING + _APPLICATION, self._application)
+        settings.set(_SETTING + _VERSION, str(epoch))
+        try:
+            rows.sparkSession.sql(
+                f"MERGE INTO delta.`{self._path}` t USING {_EPOCH_ROWS} s ON {same} "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
+        finally:  # Whoever writes next in this session is not this sink.
+            for name in (_APPLICATION, _VERSION):
+                settings.unset(_SETTING + name)
