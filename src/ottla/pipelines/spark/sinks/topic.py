@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ottla.pipelines.python_workers import lighten
 from ottla.pipelines.spark.records import IS_DEAD, with_epoch
 from ottla.pipelines.spark.rows import OUTGOING
 from ottla.pipelines.spark.sinks.writing import Outcome, Run
@@ -46,6 +47,7 @@ class WriteTask:
         yield pa.RecordBatch.from_pydict(
             row, pa.schema([("records", pa.int64()), ("dead", pa.int64()), ("skipped", pa.bool_())])
         )
+        lighten()
 
 
 class TopicWriter:
