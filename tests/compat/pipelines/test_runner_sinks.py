@@ -67,6 +67,39 @@ class TestParquet:
         assert writer.write(rows_of(spark, "not", "computed", "again"), 0) == Outcome(2)
         assert self.cities(tmp_path) == ["Berne", "Chur"]
 
+    def test_runs_that_write_one_epoch_do_not_mix_their_files(
+        self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An older run that stood still in the middle of the epoch wakes up when the next one has written it."""
+        later = ParquetWriter(ParquetSink("out", "orders", "out", ("city",)), run_at(tmp_path, "2"), spark)
+
+        def overtaken(rows: DataFrame, staged: str, really: Any = writer._stage) -> None:
+            really(rows, staged)
+            assert later.write(rows, 0) == Outcome(2)
+
+        monkeypatch.setattr(writer, "_stage", overtaken)
+        with pytest.raises(OSError, match="cannot be renamed"):
+            writer.write(rows_of(spark, "Berne", "Chur"), 0)
+        assert self.cities(tmp_path) == ["Berne", "Chur"]
+        assert later.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
+
+    def test_what_a_killed_run_left_is_deleted(
+        self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And a run that was only thought dead goes no further."""
+        later = ParquetWriter(ParquetSink("out", "orders", "out", ("city",)), run_at(tmp_path, "2"), spark)
+
+        def replaced(rows: DataFrame, staged: str, really: Any = writer._stage) -> None:
+            really(rows, staged)
+            later.begin()
+
+        monkeypatch.setattr(writer, "_stage", replaced)
+        with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
+            writer.write(rows_of(spark, "Berne"), 0)
+        assert not list((tmp_path / "out").glob("_ottla/*/*"))
+        assert later.write(rows_of(spark, "Berne"), 0) == Outcome(1)
+        assert self.cities(tmp_path) == ["Berne"]
+
     def test_epoch_without_rows_leaves_no_file(
         self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path
     ) -> None:

@@ -1,9 +1,10 @@
 """Rows into Parquet files that any reader finds where they belong, each epoch once.
 
-Rule 1: an epoch is written into a directory that readers pass over (its name begins with _). When it is whole, a list
-        of its files and where they go is kept; then they are renamed one by one; then the list becomes the manifest.
+Rule 1: an epoch is written into a directory that readers pass over (its name begins with _) and no other run writes
+        to. When it is whole, a list of its files and where they go is kept; then they are renamed one by one; then the
+        list becomes the manifest.
 Rule 2: an epoch with a manifest is done. One with a list is finished by renaming what is still to be renamed: nothing
-        is computed again. Any other is written anew over what there is.
+        is computed again. Any other is written anew; what earlier runs had of it is deleted when a run begins.
 Rule 3: names of files hold the pipeline, the checkpoint and the epoch, so that no two epochs write one file.
 
 Who must see an epoch whole or not at all reads the manifests; who reads the files sees a part of it for a moment.
@@ -19,6 +20,7 @@ from ottla.pipelines.spark.sinks.writing import Outcome, Run
 from ottla.pipelines.spec import ParquetSink
 
 _OWN: Final = "_ottla"
+_STAGED: Final = ".staged"
 _ID_CHARACTERS: Final = 8
 
 
@@ -26,23 +28,32 @@ class ParquetWriter:
     def __init__(self, sink: ParquetSink, run: Run, spark: SparkSession) -> None:
         self._sink = sink
         self._target = resolved(run.directory, sink.path)
+        self._run = run.name
         self._stem = f"{run.identity.group_id}.{sink.name}-{run.checkpoint_id[:_ID_CHARACTERS]}"
         self._own = f"{self._target}/{_OWN}/{self._stem}"
         self._files = _Files(spark, self._target)
 
     def begin(self) -> None:
-        """The checkpoint's owner is the one who writes."""
+        """The checkpoint's owner is the one who writes. An older run that still does finds nothing to go on with."""
+        names = self._files.names(self._own)
+        for name in names:
+            epoch = name.partition(".")[0]
+            if name.endswith(_STAGED) and (f"{epoch}.moving" not in names or f"{epoch}.json" in names):
+                self._files.delete(f"{self._own}/{name}")
 
     def write(self, rows: DataFrame, epoch: int) -> Outcome:
-        manifest, moving, staged = (f"{self._own}/{epoch}.{kind}" for kind in ("json", "moving", "staged"))
+        manifest, moving = (f"{self._own}/{epoch}.{kind}" for kind in ("json", "moving"))
         if self._files.exists(manifest):
             return Outcome(0, skipped=1)
         if not self._files.exists(moving):
+            name = f"{epoch}.{self._run}{_STAGED}"
+            staged = f"{self._own}/{name}"
             self._stage(rows, staged)
             count = rows.sparkSession.read.schema(rows.schema).parquet(staged).count()
             moves = self._moves(staged, epoch) if count else []  # Spark writes a file for no rows, too.
-            self._files.write(moving, json.dumps({"rows": count, "moves": moves}))
+            self._files.write(moving, json.dumps({"rows": count, "staged": name, "moves": moves}))
         listed = json.loads(self._files.read(moving))
+        staged = f"{self._own}/{listed['staged']}"
         for source, target in listed["moves"]:
             self._files.move(f"{staged}/{source}", f"{self._target}/{target}")
         self._files.move(moving, manifest)
@@ -80,6 +91,12 @@ class _Files:
 
     def exists(self, path: str) -> bool:
         return bool(self._system.exists(self._path(path)))
+
+    def names(self, directory: str) -> set[str]:
+        """Of what is in it; nothing where it is not there."""
+        if not self.exists(directory):
+            return set()
+        return {status.getPath().getName() for status in self._system.listStatus(self._path(directory))}
 
     def under(self, directory: str) -> list[str]:
         """The files below it, as seen from there."""
