@@ -29,6 +29,7 @@ from ottla.pipelines.spark.training import results_of_epoch
 _BATCHES_SHOWN: Final = 20
 _STOP_PATIENCE_S: Final = 30.0
 _LOOK_S: Final = 0.005
+_MAKING_SOURCES: Final = "Initializing sources"  # As Spark says it.
 
 
 class Stopping(Exception):
@@ -65,10 +66,15 @@ class QueryRun:
         self._epoch_begun = self._epoch_ended = -1
         self._latest: deque[tuple[int, int]] = deque(maxlen=_BATCHES_SHOWN)  # Records and milliseconds.
 
-    def attend(self) -> None:
+    @property
+    def is_starting(self) -> bool:
+        """Whether Spark is still making the processes that plan what the query reads."""
+        return self._running is not None and self._running.status["message"] == _MAKING_SOURCES
+
+    def attend(self, *, may_start: bool = True) -> None:
         """Look after the query: start it when it is time, take down how it gets on. Raises GaveUp."""
         try:
-            if self._running is None and not self.done and time.monotonic() >= self._begin_at:
+            if may_start and self._running is None and not self.done and time.monotonic() >= self._begin_at:
                 self._start()
             if self._running is not None:
                 self._take_progress(self._running)

@@ -38,6 +38,9 @@ from ottla.pipelines.spec import Pipeline, TopicSink, TopicSource
 LOOK_S: Final = 0.2
 TELL_S: Final = 1.0
 PARALLELISM_MAX: Final = 32
+_STARTING_MAX: Final = os.cpu_count() or 1
+"""Queries that start at a time. Each makes a process that Spark waits ten seconds for, and no longer: many that start
+at once on a busy machine would all fail, again and again."""
 
 Shown = Callable[[Status], None]
 
@@ -128,7 +131,7 @@ class PipelineRun:
         told_at = 0.0
         while not self._all_done and not self._stop.is_set() and not self._checkpoint.stop_asked:
             for query in self._queries:
-                query.attend()
+                query.attend(may_start=sum(one.is_starting for one in self._queries) < _STARTING_MAX)
             self._look_at_failures()
             if time.monotonic() - told_at >= TELL_S:
                 told_at = time.monotonic()
