@@ -1,12 +1,15 @@
 """`ottla dlq` on a node of Ottla's and on Apache Kafka, with letters of pipelines and of Kafka Connect."""
 
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from committed_records import committed
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from nodes.ottla_node import OTTLA, wait_until
 from peers.clusters import CLUSTERS, fresh
 from peers.commands import Ottla
 
@@ -83,6 +86,38 @@ def test_letters_are_inspected_and_sent_back_once(ottla: Ottla) -> None:
         assert message.partition() == (1 if int(message.value()) % 3 == 0 else 0)
     rest = ottla("dlq", "redrive", dead, "--json").lines
     assert [(line["count"], line["reason"]) for line in rest] == [(90, "were sent back before")]
+
+
+def test_killed_redrive_goes_on_without_a_gap_and_sends_nothing_twice(ottla: Ottla) -> None:
+    """Three times, each as soon as something of it is in the source's topic."""
+    count = 6_000
+    source, dead = ottla.topic("dlq-source", "-p", PARTITIONS), ottla.topic("dlq-dead", "-p", PARTITIONS)
+    producer = Producer({"bootstrap.servers": ottla.bootstrap})
+    for number in range(count):
+        producer.produce(dead, b"%d" % number + bytes(2_000), headers=letter_headers(source, number))
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+    command = [str(OTTLA), "dlq", "redrive", dead, "--execute", "-b", ottla.bootstrap]
+    watching = Consumer({"bootstrap.servers": ottla.bootstrap, "group.id": "unused"})
+    with closing(watching):
+
+        def sent() -> int:
+            places = (TopicPartition(source, number) for number in range(PARTITIONS))
+            return sum(watching.get_watermark_offsets(place, timeout=30)[1] for place in places)
+
+        for _ in range(3):
+            before = sent()
+            killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                wait_until(lambda before=before: sent() > before, "letters are sent")  # type: ignore[misc]
+                assert killed.poll() is None, "it had nothing left to do: too few letters for this test"
+            finally:
+                killed.kill()
+                killed.wait()
+    assert ottla("dlq", "redrive", dead, "--execute").code == 0
+    back = Counter(message.value()[:-2_000] for message in committed(ottla.bootstrap, source, PARTITIONS))
+    assert back == Counter(b"%d" % number for number in range(count))
 
 
 def test_a_topic_that_is_not_there_is_named(ottla: Ottla) -> None:
