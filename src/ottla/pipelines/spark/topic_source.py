@@ -22,6 +22,7 @@ from ottla.client.core.names import TopicPartition
 from ottla.observe.trace import warn
 from ottla.pipelines.allowance import Allowance
 from ottla.pipelines.losses import report
+from ottla.pipelines.python_workers import lighten
 from ottla.pipelines.ranges import (
     Log,
     Offsets,
@@ -139,7 +140,7 @@ class TopicStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        return fetch_range(self._reading, partition.wanted)
+        return _fetched(self._reading, partition.wanted)
 
     def stop(self) -> None:
         self._survey.close()
@@ -172,7 +173,12 @@ class TopicReader(DataSourceReader):
         """Where nothing was planned Spark still reads once, with None (4.1) or with a partition of its own (4.3)."""
         if not isinstance(partition, RangePartition):
             return iter(())
-        return fetch_range(self._reading, partition.wanted)
+        return _fetched(self._reading, partition.wanted)
+
+
+def _fetched(reading: Reading, wanted: Range) -> Iterator[Any]:
+    yield from fetch_range(reading, wanted)
+    lighten()
 
 
 def _begin(reading: Reading, survey: TopicSurvey, logs: dict[TopicPartition, Log]) -> Beginning:
