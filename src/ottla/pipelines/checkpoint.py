@@ -21,8 +21,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from ottla import __version__
+from ottla.observe.trace import warn
 from ottla.pipelines.compare import compare
 from ottla.pipelines.document import canonical, from_canonical, spec_hash
+from ottla.pipelines.paths import local_path
 from ottla.pipelines.spec import Pipeline
 
 PIPELINE_FILE: Final = "ottla-pipeline.json"
@@ -56,12 +58,15 @@ class Kept:
 
 class Checkpoint:
     def __init__(self, directory: str) -> None:
-        if "://" in directory and not directory.startswith("file://"):
+        path = local_path(directory)
+        if path is None:
             raise CheckpointRefused(
                 f"checkpoint {directory}: the run keeps notes of its own there, so it must be a directory that this "
-                "machine has; one that all machines of the Spark cluster share, where there is a cluster"
+                "machine has, as a path or as file:/PATH; one that all machines of the Spark cluster share, where "
+                "there is a cluster"
             )
-        self.directory = os.path.abspath(directory.removeprefix("file://"))
+        self.directory = os.path.abspath(path)
+        self._told = True
 
     def sink(self, name: str) -> str:
         """Where Spark keeps the offsets, the epochs and the state of a sink's query."""
@@ -169,9 +174,18 @@ class Checkpoint:
         return None if document is None else Status.read(document)
 
     def tell(self, status: "Status") -> None:
-        """For the owner only: what a run that was fenced has to say would hide how the other gets on."""
-        if (read_json(self._path(OWNER_FILE)) or {}).get("run") == status.run:
-            write_json(self._path(STATUS_FILE), asdict(status))
+        """For the owner only: what a run that was fenced has to say would hide how the other gets on.
+
+        A disk that is full, or gone, costs the status and not the run.
+        """
+        try:
+            if (read_json(self._path(OWNER_FILE)) or {}).get("run") == status.run:
+                write_json(self._path(STATUS_FILE), asdict(status))
+            self._told = True
+        except OSError as error:
+            if self._told:
+                warn("pipeline.status_not_kept", checkpoint=self.directory, reason=str(error))
+            self._told = False
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import re2
 
+from ottla.pipelines.columns import Column, parse_columns
 from ottla.pipelines.draft import Draft
 from ottla.pipelines.graph import cycle, upstream
 from ottla.pipelines.identity import DEAD_LETTER_SINK
 from ottla.pipelines.problems import Findings, Path, did_you_mean
-from ottla.pipelines.schemas import columns_of
+from ottla.pipelines.schemas import INFERRED, columns_of
 from ottla.pipelines.spec import (
     ConsoleSink,
     Dedup,
@@ -100,7 +101,7 @@ def _nothing_is_for_nobody(draft: Draft, inputs: dict[str, tuple[str, ...]], fin
 
 
 def _columns(draft: Draft, findings: Findings) -> None:
-    known = _known_columns(draft)
+    known, types = _known_columns(draft), _known_types(draft)
     for one in draft.steps:
         if one.step is None:
             continue
@@ -109,6 +110,10 @@ def _columns(draft: Draft, findings: Findings) -> None:
             if len(one.step.watermarks) > 1:
                 path = (*one.path, "watermark", place, "column")
             _has(known.get(mark.input), mark.input, (mark.column,), path, findings)
+            kind = types.get(mark.input, {}).get(mark.column.lower(), "TIMESTAMP")
+            if not kind.startswith(("TIMESTAMP", "STRUCT")):  # A window is a struct; Spark looks into it.
+                told = f"is {kind}, and a watermark goes by times; declare it as TIMESTAMP, or make it one in a query"
+                findings.add(path, mark.column, told, "a column of type TIMESTAMP")
         work = one.step.work
         if isinstance(work, Dedup):
             _has(known.get(one.step.inputs[0]), one.step.inputs[0], work.columns, (*one.path, "dedup"), findings)
@@ -143,6 +148,18 @@ def _known_columns(draft: Draft) -> dict[str, tuple[str, ...] | None]:
             elif isinstance(step.work, PythonFunction | Stateful | Ml):
                 known[one.name] = tuple(column.name for column in step.work.schema)
     return known
+
+
+def _known_types(draft: Draft) -> dict[str, dict[str, str]]:
+    """Of columns that are written down, by their names in small letters."""
+    written: dict[str, tuple[Column, ...]] = {}
+    for name, source in draft.sources.items():
+        if source is not None and source.parse in INFERRED and source.schema is not None and source.schema.text:
+            written[name] = parse_columns(source.schema.text)
+    for one in draft.steps:
+        if one.step is not None and isinstance(one.step.work, PythonFunction | Stateful | Ml):
+            written[one.name] = one.step.work.schema
+    return {name: {column.name.lower(): column.type for column in columns} for name, columns in written.items()}
 
 
 def _source_columns(source: Source | None) -> tuple[str, ...] | None:

@@ -14,13 +14,22 @@ FATAL: Final = frozenset(
     {
         *("WriterFenced", "EpochRefused", "BadRows", "Fenced", "SinkRefused"),
         *("DataLost", "StepFailed", "BadOption", "BadSink", "BadTraining", "NothingToInfer", "MissingRequirement"),
-        *("AnalysisException", "ParseException", "TooManyFailures"),
+        *("NoSuchPartition", "UnreadableRecords", "CheckpointRefused", "TooManyFailures", "BadModel"),
+        *("AnalysisException", "ParseException"),
         *("ImportError", "ModuleNotFoundError", "AttributeError", "SyntaxError"),
     }
 )
 _RAISED_IN_A_QUERY: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.+?)(?:\s*SQLSTATE: \w+)?$", re.MULTILINE)
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}(?:;\s.*)?", re.DOTALL)
+"""A number for programs; after a semicolon comes the plan."""
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _RAISED: Final = re.compile(r"(?:[\w<>]+\.)*(\w+): ?(.*)")
+
+_FULL: Final = "No space left on device"
+_MAKE_ROOM: Final = (
+    "A disk is full: the checkpoint's, that of Spark's temporary files (spark.local.dir), or the sink's. Make room; "
+    "nothing is lost, and the epoch is done again"
+)
 
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
@@ -49,6 +58,9 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("StepFailed", raised[1].strip())
     if _TRACEBACK in text and (found := _last_raised(text)) is not None:
         return found
+    if _FULL in text:
+        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        return Failure("DiskFull", f"{_FULL}{where}. {_MAKE_ROOM}")
     return Failure(kind, _first_lines(text) or kind)
 
 
@@ -63,7 +75,7 @@ def _last_raised(text: str) -> Failure | None:
 
 def _first_lines(text: str) -> str:
     """Without the stack and the plan that the engine appends."""
-    text = re.split(r"\n\s*(?:JVM stacktrace:|at |== |=== |===)", text)[0]
+    text = _STATE.sub("", re.split(r"\n\s*(?:JVM stacktrace:|at |== |=== |===)", text)[0])
     return " ".join(text.split())[:1_000]
 
 

@@ -17,6 +17,7 @@ from ottla.pipelines.values import (
     COLUMNS,
     DURATION,
     FLAG,
+    LOCAL_PATH,
     PATH,
     PATTERN,
     REFERENCE,
@@ -118,7 +119,7 @@ PIPELINE: Final = Form(
             "How often a result arrives when something fails on the way.",
             spec.Delivery.EXACTLY_ONCE,
         ),
-        Key("checkpoint", PATH, "Where progress and state are kept.", "", default_doc="`checkpoints/NAME`"),
+        Key("checkpoint", LOCAL_PATH, "Where progress and state are kept.", "", default_doc="`checkpoints/NAME`"),
     ),
 )
 ERRORS: Final = Form(

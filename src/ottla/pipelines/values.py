@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import re2
 
 from ottla.pipelines.columns import Column, parse_columns, show_columns
+from ottla.pipelines.paths import local_path
 from ottla.pipelines.problems import Unfit, did_you_mean, listed
 from ottla.pipelines.spec import Start
 
@@ -240,6 +241,9 @@ TOPICS: Final = list_of(TOPIC, "names of topics")
 PATTERN: Final = Kind("a regular expression of RE2", _read_pattern, _same)
 REFERENCE: Final = text("MODULE:NAME, as in shop.steps:clean", lambda value: _REFERENCE.fullmatch(value) is not None)
 PATH: Final = text("a path or an address")
+LOCAL_PATH: Final = text(
+    "a directory that this machine has, as a path or as file:/PATH", lambda value: bool(local_path(value))
+)
 COLUMN: Final = text("a column's name")
 COLUMN_NAMES: Final = list_of(COLUMN, "names of columns")
 COLUMNS: Final = Kind("columns such as order_id BIGINT, city STRING", _read_columns, show_columns)

@@ -9,13 +9,19 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 import pytest
+from google.protobuf import message_factory
+from pyspark.ml import Pipeline as Stages
+from pyspark.ml.feature import VectorAssembler
+from pyspark.ml.regression import LinearRegression
 from pyspark.sql import DataFrame, SparkSession
 from runner_files import pipeline_in, run_once, write_lines
 
 from ottla.pipelines import Pipeline
 from ottla.pipelines.spark.build import SinkQuery, build
+from ottla.pipelines.spark.protobuf import compile_proto, descriptor_of
 from ottla.pipelines.spark.session import send_code
 from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.steps import BadModel
 from ottla.pipelines.spark.topic_source import COLUMNS
 from ottla.pipelines.spec import TopicSource
 
@@ -160,24 +166,65 @@ schema = '''{AVRO}'''
     assert sorted(bytes(row.value) for row in made if row.dead) == sorted([good + b"more", b"\xff"])
 
 
+PROTOBUF = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+enum Kind { NEW = 0; OLD = 1; }
+message Item { string name = 1; map<string, int32> parts = 2; }
+message Order {
+  string city = 1; optional int64 n = 2; repeated string tags = 3; Kind kind = 4;
+  repeated Item items = 5; google.protobuf.Timestamp at = 6; bytes raw = 7; double total = 8;
+}
+"""
+
+
 def test_protobuf_in_and_json_out(spark: SparkSession, tmp_path: Path) -> None:
-    text = """
+    text = f"""
 [source.orders]
 topic = "orders"
 parse = "protobuf"
 message = "shop.Order"
-schema = '''
-syntax = "proto3";
-package shop;
-enum Kind { NEW = 0; OLD = 1; }
-message Order { string city = 1; optional int64 n = 2; repeated string tags = 3; Kind kind = 4; }
-'''
+schema = '''{PROTOBUF}'''
+[[step]]
+sql = "SELECT city, n, tags, kind FROM orders"
 [sink.out]
 topic = "out"
 """
     order = b"\x0a\x02be\x1a\x01a\x1a\x01b\x20\x01"  # city, tags and kind, as protobuf lays them out.
     made = computed(spark, tmp_path, text, {"orders": records(spark, (None, order))})
     assert values(made["out"]) == [{"city": "be", "n": None, "tags": ["a", "b"], "kind": "OLD"}]
+
+
+def test_protobuf_in_and_out(spark: SparkSession, tmp_path: Path) -> None:
+    """Byte for byte, with maps, times and messages in messages; a value that no field can hold stops the sink."""
+    text = f"""
+[source.orders]
+topic = "orders"
+parse = "protobuf"
+message = "Order"
+schema = '''{PROTOBUF}'''
+[sink.out]
+topic = "out"
+serialise = "protobuf"
+message = "shop.Order"
+schema = '''{PROTOBUF}'''
+"""
+    make = message_factory.GetMessageClass(descriptor_of(compile_proto(PROTOBUF, "Order")[0], "Order"))
+    whole = make(
+        city="be",
+        n=4,
+        tags=["a", "b"],
+        kind=1,
+        items=[{"name": "pump", "parts": {"valve": 2, "axle": 1}}, {"name": "", "parts": {}}],
+        at={"seconds": 1_763_251_270, "nanos": 123_456_000},
+        raw=b"\xff\x00",
+        total=1.5,
+    ).SerializeToString(deterministic=True)
+    orders = records(spark, (None, whole), (None, b""), (None, b"\xff"))
+    made = computed(spark, tmp_path, text, {"orders": orders}, dead_letters=True)["out"].frame.collect()
+    assert sorted(bytes(row.value) for row in made if not row.dead) == [b"", whole]
+    assert [bytes(row.value) for row in made if row.dead] == [b"\xff"]
 
 
 STATE = """
@@ -259,6 +306,72 @@ def test_columns_of_a_topic_are_inferred_from_its_records(spark: SparkSession, t
     found = values(made)
     assert found == [{"city": "be", "n": None}, {"city": None, "n": 1}, {"city": None, "n": None}]
     assert [bytes(row.value) for row in made.frame.where("dead").collect()] == [b"broken"]
+
+
+def test_times_are_known_where_columns_are_inferred(spark: SparkSession, tmp_path: Path) -> None:
+    """A window over them needs no schema then. Dates and numbers in quotes stay what they are: text."""
+    text = """
+[source.lines]
+topic = "t"
+parse = "json"
+[[step]]
+sql = "SELECT typeof(at) AS at, typeof(plain) AS plain, typeof(day) AS day, typeof(zip) AS zip FROM lines"
+[sink.out]
+topic = "out"
+"""
+    line = {"at": "2026-11-16T00:01:10.5+01:00", "plain": "2026-11-16 00:01:10", "day": "2026-11-16", "zip": "8001"}
+    lines = records(spark, (None, json.dumps(line).encode()))
+    assert values(computed(spark, tmp_path, text, {"lines": lines})["out"]) == [
+        {"at": "timestamp", "plain": "timestamp", "day": "string", "zip": "string"}
+    ]
+
+
+def test_column_of_text_takes_any_json_as_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    """What has no columns of its own can be kept that way; what is no text where a number belongs is a dead letter."""
+    text = """
+[source.orders]
+topic = "orders"
+parse = "json"
+schema = "city STRING, n BIGINT"
+[sink.out]
+topic = "out"
+"""
+    found = [b'{"city": {"name": "be", "zip": [3000]}, "n": 1}', b'{"city": 5, "n": 2}', b'{"city": true, "n": 3}']
+    failing = [b'{"city": "be", "n": {"of": 4}}', b'{"city": "be", "n": "5"}']
+    orders = records(spark, *((None, value) for value in found + failing))
+    made = computed(spark, tmp_path, text, {"orders": orders}, dead_letters=True)["out"]
+    cities = {row["n"]: row["city"] for row in values(made)}
+    assert cities == {1: '{"name":"be","zip":[3000]}', 2: "5", 3: "true"}
+    assert sorted(bytes(row.value) for row in made.frame.where("dead").collect()) == sorted(failing)
+
+
+def test_model_that_was_saved_adds_its_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Of any kind, found by its path beside the pipeline's file; to streams as to batches."""
+    known = spark.createDataFrame([(float(n), 2.0 * n + 1) for n in range(10)], "n DOUBLE, label DOUBLE")
+    regression = LinearRegression(featuresCol="features", labelCol="label")
+    Stages(stages=[VectorAssembler(inputCols=["n"], outputCol="features"), regression]).fit(known).save(
+        str(tmp_path / "models" / "line")
+    )
+    text = """
+name = "scores"
+[source.orders]
+files = "in"
+parse = "json"
+schema = "n DOUBLE"
+[[step]]
+model = "models/line"
+[[step]]
+sql = "SELECT n, prediction FROM step_1"
+[sink.out]
+parquet = "out"
+"""
+    write_lines(tmp_path / "in" / "1.json", [{"n": 20.0}, {"n": -1.0}])
+    run_once(spark, tmp_path, pipeline_in(tmp_path, text))
+    written = {row["n"]: row["prediction"] for row in pq.read_table(tmp_path / "out").to_pylist()}
+    assert written == {20.0: pytest.approx(41.0), -1.0: pytest.approx(-1.0)}
+    gone = text.replace("models/line", "models/gone").replace("scores", "gone")
+    with pytest.raises(BadModel, match=r"step step_1: there is no model in .*models/gone"):
+        run_once(spark, tmp_path, pipeline_in(tmp_path, gone))
 
 
 def test_text_that_is_no_utf8_stops_a_pipeline_without_dead_letters(spark: SparkSession, tmp_path: Path) -> None:

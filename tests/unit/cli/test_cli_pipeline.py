@@ -111,8 +111,8 @@ def test_every_kind_of_part_is_shown_in_words(shop: Path, capsys: pytest.Capture
         '[source.t]\ntopic = "t"\nparse = "json"\ntable = true\n'
         '[[step]]\ninput = "f"\ndedup = "id"\nwatermark = { column = "at", delay = "1h" }\n'
         '[[step]]\npython = "json:loads"\nschema = "id INT"\n[[step]]\nstateful = "json:loads"\nkeys = "id"\n'
-        'schema = "id INT"\n[[step]]\nmodel = "m"\n[[step]]\ntrain = "json:loads"\nschema = "id INT"\n'
-        '[[step]]\nwatermark = { column = "id", delay = "5s" }\n'
+        'schema = "id INT"\n[[step]]\nmodel = "m"\n[[step]]\ntrain = "json:loads"\nschema = "id INT, at TIMESTAMP"\n'
+        '[[step]]\nwatermark = { column = "at", delay = "5s" }\n'
         '[[step]]\nsql = "SELECT * FROM step_6, p, t"\n'
         '[sink.a]\nparquet = "q"\npartition_by = "day"\n[sink.b]\ndelta = "d"\nupsert = "id"\n'
         '[sink.c]\npostgres = "postgresql://h/d"\ntable = "t"\nupsert = "id"\n[sink.d]\nconsole = true\n'
@@ -123,7 +123,7 @@ def test_every_kind_of_part_is_shown_in_words(shop: Path, capsys: pytest.Capture
         *("files in/*.csv, csv (columns from 1,000 records), at most 1,000 files a batch, at most 1 MiB a batch",),
         *("topics like o.*, text, from o:0=5", "at most 9 records a second", "topic t, json", "as a table"),
         *("dedup by id, watermark f.at 1h", "python json:loads on arrow batches", "stateful json:loads by id"),
-        *("model m", "train json:loads", "watermark step_5.id 5.0s", "step_6, p, t SELECT * FROM step_6, p, t"),
+        *("model m", "train json:loads", "watermark step_5.at 5.0s", "step_6, p, t SELECT * FROM step_6, p, t"),
         *("parquet q, partitioned by day", "delta d, upsert by id", "postgres postgresql://h/d table t, upsert by id"),
         *("console, at most 20 rows a batch", "the first record that fails stops the pipeline"),
     ):

@@ -3,13 +3,26 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from pipeline_text import SHOP, parsed
 
+from ottla.observe.trace import Event, sink_installed
 from ottla.pipelines import Pipeline
-from ottla.pipelines.checkpoint import Checkpoint, CheckpointRefused, Fenced, SinkStatus, Status
+from ottla.pipelines.checkpoint import (
+    OWNER_FILE,
+    STATUS_FILE,
+    Checkpoint,
+    CheckpointRefused,
+    Fenced,
+    SinkStatus,
+    Status,
+)
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.process import is_running, process_started
+
+STATUS = Status("shop", "1", "abc", "running", 7, 8.0, "host", 9, sinks={"out": SinkStatus(epoch=4, batch_ms=[5])})
 
 
 @pytest.fixture
@@ -20,6 +33,32 @@ def shop() -> Pipeline:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     return Checkpoint(str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize("address", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+def test_directory_may_be_given_as_an_address(tmp_path: Path, address: str) -> None:
+    there = tmp_path / "a b"
+    given = address.format(str(there) if address == "{}" else quote(str(there)))
+    assert Checkpoint(resolved("/elsewhere", given)).directory == str(there)
+
+
+@pytest.mark.parametrize("address", ["s3a://bucket/shop", "hdfs:/shop", "file://other-machine/shop"])
+def test_address_of_another_system_is_refused(address: str) -> None:
+    """`status` and `stop` read the notes that are kept there, without Spark."""
+    with pytest.raises(CheckpointRefused, match="must be a directory that this machine has"):
+        Checkpoint(resolved("/elsewhere", address))
+
+
+def test_status_that_cannot_be_kept_costs_nothing_but_itself(checkpoint: Checkpoint) -> None:
+    """A full disk fails epochs, which are done again; it must not end the run that would do them."""
+    checkpoint.own(STATUS.run)
+    (Path(checkpoint.directory) / STATUS_FILE).mkdir()  # Nothing can be renamed to that.
+    events: list[Event] = []
+    with sink_installed(events.append):
+        checkpoint.tell(STATUS)
+        checkpoint.tell(STATUS)
+    assert [event.name for event in events] == ["pipeline.status_not_kept"]
+    assert sorted(os.listdir(checkpoint.directory)) == [OWNER_FILE, STATUS_FILE]
 
 
 def begin_epoch(checkpoint: Checkpoint, sink: str, epoch: int, *, ended: bool) -> None:
@@ -85,17 +124,12 @@ def test_request_to_stop_is_for_the_run_that_there_is(checkpoint: Checkpoint) ->
 
 def test_status_comes_back_as_it_was_told(checkpoint: Checkpoint) -> None:
     checkpoint.own("1")
-    told = Status("shop", "1", "abc", "running", 7, 8.0, "host", 9, sinks={"out": SinkStatus(epoch=4, batch_ms=[5])})
+    told = STATUS
     checkpoint.tell(told)
     assert checkpoint.status() == told
     checkpoint.own("2")
     checkpoint.tell(replace(told, state="failed"))
     assert checkpoint.status() == told  # Whoever was fenced has no say.
-
-
-def test_address_that_is_no_directory_is_refused() -> None:
-    with pytest.raises(CheckpointRefused, match="s3a://bucket/shop"):
-        Checkpoint("s3a://bucket/shop")
 
 
 def test_checkpoint_of_another_version_is_not_guessed_at(checkpoint: Checkpoint, shop: Pipeline) -> None:

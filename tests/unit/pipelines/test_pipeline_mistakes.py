@@ -24,6 +24,11 @@ def test_a_right_pipeline_has_no_mistakes() -> None:
         ),
         ("[source.orders]", 'delivry = "x"\n[source.orders]', "did you mean delivery?"),
         ("[source.orders]", 'delivery = "twice"\n[source.orders]', "expected exactly-once or at-least-once"),
+        (
+            "[source.orders]",
+            'checkpoint = "s3a://bucket/shop"\n[source.orders]',
+            'shop.toml:2: checkpoint = "s3a://bucket/shop": expected a directory that this machine has, as a path',
+        ),
         ("[source.orders]", 'bootstrap = "h:x"\n[source.orders]', "'x' is no port"),
         ('topic = "orders"', 'topic = "or ders"', 'shop.toml:3: source.orders.topic = "or ders": expected a topic'),
         ('topic = "orders"', 'topic = "orders"\nfiles = "x"', "topic and files exclude each other"),
@@ -55,6 +60,11 @@ def test_a_right_pipeline_has_no_mistakes() -> None:
         ("GROUP BY 1, 2", "GROUP BY (1, 2", "shop.toml:11: step[1].sql"),
         ("SELECT window", "SELECT rand(), window", "rand() gives other rows when a batch is done again"),
         ('"event_time", delay', '"event_tme", delay', "orders has no such column; it has order_id,"),
+        (
+            "event_time TIMESTAMP",
+            "event_time STRING",
+            'step[1].watermark.column = "event_time": is STRING, and a watermark goes by times; declare it',
+        ),
         ("2 minutes", "2 fortnights", 'step[1].watermark.delay = "2 fortnights": expected a duration such as'),
         ("delay = ", "dealy = ", "a watermark needs delay"),
         ("delay = ", 'input = "b", delay = ', "is not read by this step, which reads orders"),

@@ -16,7 +16,7 @@ EVERYTHING = """\
 name = "everything"
 bootstrap = "localhost"
 delivery = "at-least-once"
-checkpoint = "s3a://bucket/everything"
+checkpoint = "file:/checkpoints/everything"
 [source.many]
 pattern = "orders-.*"
 parse = "avro"
@@ -59,7 +59,7 @@ schema = "id long, `odd name` string"
 name = "sessions"
 stateful = "json:JSONDecoder"
 keys = ["id"]
-schema = "id BIGINT, n INT"
+schema = "id BIGINT, n INT, at TIMESTAMP"
 time = "event"
 [[step]]
 name = "scored"
@@ -73,7 +73,7 @@ schema = "user BIGINT, items ARRAY<BIGINT>"
 [[step]]
 name = "joined"
 sql = "SELECT * FROM Sessions s JOIN users u ON s.id = u.id JOIN later, lines"
-watermark = [{ input = "sessions", column = "id", delay = "5 minutes" }]
+watermark = [{ input = "sessions", column = "at", delay = "5 minutes" }]
 [[step]]
 name = "later"
 sql = "SELECT * FROM top UNION ALL SELECT * FROM scored -- all"
@@ -199,7 +199,7 @@ def test_every_key_reaches_the_spec() -> None:
     assert getattr(steps["cleaned"].work, "frame", None) is Frame.PANDAS
     assert getattr(steps["sessions"].work, "time", None) is TimeMode.EVENT
     assert pipeline.bootstrap == "localhost:9092"
-    assert pipeline.checkpoint == "s3a://bucket/everything"
+    assert pipeline.checkpoint == "file:/checkpoints/everything"
 
 
 @pytest.mark.parametrize("text", [SHOP, EVERYTHING])

@@ -17,6 +17,7 @@ from ottla.cli.pipeline.files import directory_of, load_valid
 from ottla.cli.times import MOMENT_FORMS, moment_ms
 from ottla.pipelines.checkpoint import CheckpointRefused, Status
 from ottla.pipelines.failures import failure_of
+from ottla.pipelines.paths import resolved
 from ottla.pipelines.requirements import MissingRequirement, require_java, require_packages
 from ottla.pipelines.spec import DeltaSink, Pipeline
 
@@ -76,7 +77,7 @@ def _started(parsed: argparse.Namespace) -> tuple[Pipeline, Session]:
     except MissingRequirement as missing:
         raise UserError(str(missing)) from None
     if parsed.checkpoint:
-        pipeline = replace(pipeline, checkpoint=os.path.abspath(parsed.checkpoint))
+        pipeline = replace(pipeline, checkpoint=resolved(os.curdir, parsed.checkpoint))
     from ottla.pipelines.spark.session import SessionOptions, open_session, send_code
 
     delta = any(isinstance(sink, DeltaSink) for sink in pipeline.sinks)

@@ -50,16 +50,16 @@ def compile_proto(text: str, message: str) -> tuple[bytes, str]:
 
 def columns_of(compiled: bytes, message: str) -> str:
     """In SQL's words."""
-    return ", ".join(f"`{field.name}` {_type(field, ())}" for field in _descriptor(compiled, message).fields)
+    return ", ".join(f"`{field.name}` {_type(field, ())}" for field in descriptor_of(compiled, message).fields)
 
 
 def message_decoder(compiled: bytes, message: str) -> Callable[[bytes], dict[str, Any]]:
-    make = message_factory.GetMessageClass(_descriptor(compiled, message))
+    make = message_factory.GetMessageClass(descriptor_of(compiled, message))
     return lambda value: _values(make.FromString(value))
 
 
 def message_encoder(compiled: bytes, message: str) -> Callable[[dict[str, Any]], bytes]:
-    make = message_factory.GetMessageClass(_descriptor(compiled, message))
+    make = message_factory.GetMessageClass(descriptor_of(compiled, message))
     return lambda row: make(**_without_nulls(row)).SerializeToString(deterministic=True)
 
 
@@ -68,7 +68,7 @@ def _first_message(compiled: bytes) -> str:
     return f"{file.package}.{file.message_type[0].name}".lstrip(".")
 
 
-def _descriptor(compiled: bytes, message: str) -> Descriptor:
+def descriptor_of(compiled: bytes, message: str) -> Descriptor:
     pool = descriptor_pool.DescriptorPool()
     files = descriptor_pb2.FileDescriptorSet.FromString(compiled).file
     for file in files:

@@ -21,6 +21,8 @@ from ottla.pipelines.spark.rows import HEADERS_TYPE, META, ORIGINAL, Rows, colum
 from ottla.pipelines.spec import FilesSource, Parse, Source, TopicSource
 
 _CORRUPT: Final = "_ottla_corrupt"
+_TIMES: Final = "yyyy-MM-dd['T'][' ']HH:mm:ss[.SSSSSSSSS][XXX][XX]"
+"""What is taken for a time where columns are inferred. Spark's own choice would take a postal code for a year."""
 
 TopicRecords = Callable[[TopicSource], DataFrame]
 """Reads a topic source; a stream when live, a bounded frame in a replay."""
@@ -144,7 +146,8 @@ def _inferred(reading: Reading, source: Source) -> StructType:
             header = isinstance(source, FilesSource) and source.header
             found = spark.read.csv(sample, header=header, inferSchema=True).schema if lines else StructType()
         else:
-            found = spark.read.json(sample, mode="DROPMALFORMED").schema
+            reader = spark.read.option("inferTimestamp", "true").option("timestampFormat", _TIMES)
+            found = reader.json(sample, mode="DROPMALFORMED").schema
     if not found.fields:
         raise NothingToInfer(
             f"source {source.name}: nothing there shows its columns yet; write them down with "

@@ -16,10 +16,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from ottla.pipelines.columns import show_columns
+from ottla.pipelines.failures import failure_of
 from ottla.pipelines.paths import resolved
 from ottla.pipelines.spark.functions import DEAD, StepFunction, load
 from ottla.pipelines.spark.rows import DEAD_SCHEMA, ORIGINAL, Rows, columns_from
 from ottla.pipelines.spec import Dedup, MarkOnly, Ml, PythonFunction, Sql, Stateful, Step, Watermark
+
+
+class BadModel(Exception):
+    """What a step names as its model is none that Spark ML can load."""
 
 
 def apply_step(
@@ -42,10 +47,19 @@ def apply_step(
             return Rows(_stateful(step.work, rows.frame))
         case Ml(model=model):
             assert model, "who trains is called in whole batches"
-            kept: Any = DefaultParamsReader.loadParamsInstance(resolved(directory, model), spark)
-            return Rows(kept.transform(rows.frame))
+            return Rows(_model(spark, step.name, resolved(directory, model)).transform(rows.frame))
         case MarkOnly():
             return rows
+
+
+def _model(spark: SparkSession, step: str, path: str) -> Any:
+    """Whatever kind of model was saved there. Raises BadModel."""
+    try:
+        return DefaultParamsReader.loadParamsInstance(path, spark)
+    except Exception as error:  # Spark's, the JVM's or the model's own: what is there is no model that can be used.
+        missing = "Input path does not exist" in str(error) or "Path does not exist" in str(error)
+        why = f"there is no model in {path}" if missing else f"{path}: {failure_of(error).reason}"
+        raise BadModel(f"step {step}: {why}; save one there with `model.save(PATH)`") from error
 
 
 def _marked(rows: Rows, name: str, watermarks: tuple[Watermark, ...]) -> Rows:
