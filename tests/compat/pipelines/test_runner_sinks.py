@@ -48,6 +48,10 @@ class TestParquet:
         assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
         assert writer.write(rows_of(spark, "Berne"), 1) == Outcome(1)
         assert self.cities(tmp_path) == ["Berne", "Berne", "Chur"]
+        with pytest.raises(SinkRefused, match="those up to 1 are there: the checkpoint is older"):
+            writer.write(rows_of(spark, "Berne", "Chur"), 0)
+        with pytest.raises(SinkRefused, match="none is there: that is older than the checkpoint"):
+            writer.write(rows_of(spark, "Berne", "Chur"), 3)
 
     def test_epoch_that_was_cut_off_is_finished_from_what_it_left(
         self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,10 +158,22 @@ class TestPostgres:
         """They would be skipped for ever, or leave a hole, and nobody would know."""
         writer = self.writer(postgres, run_at(tmp_path))
         writer.write(rows_of(spark, "Berne"), 0)
-        with pytest.raises(SinkRefused, match="the database has those up to 0: it is older"):
+        with pytest.raises(SinkRefused, match="those up to 0 are there: that is older than the checkpoint"):
             writer.write(rows_of(spark, "Berne"), 2)
+        writer.write(rows_of(spark, "Berne"), 1)
+        with pytest.raises(SinkRefused, match="those up to 1 are there: the checkpoint is older"):
+            writer.write(rows_of(spark, "Berne"), 0)
         with pytest.raises(SinkRefused, match="written by a run with another checkpoint"):
             self.writer(postgres, run_at(tmp_path, "2", "c2"))
+
+    def test_user_who_may_not_write_is_told_at_once(self, postgres: Postgres, tmp_path: Path) -> None:
+        """The database says the same at every attempt."""
+        with psycopg.connect(postgres.url) as connection:
+            connection.execute("DROP ROLE IF EXISTS reader")
+            connection.execute("CREATE ROLE reader LOGIN")
+        sink = PostgresSink("out", "orders", postgres.url.replace("shop@", "reader@"), "cities", (), "")
+        with pytest.raises(SinkRefused, match="sink out: table ottla_epochs: permission denied"):
+            PostgresWriter(sink, run_at(tmp_path)).begin()
 
     def test_row_that_the_table_does_not_take_stops_with_its_reason(
         self, spark: SparkSession, postgres: Postgres, tmp_path: Path

@@ -1,8 +1,8 @@
 """Rows into a Delta table. Its log keeps (application, version) with every commit: here the checkpoint and the epoch.
 
-Rule 1: rows and that pair are one commit, of an upsert (a merge) too, and of an epoch without rows. So an epoch that
-        is not past the log's is there already, and of two runs that write one epoch the log refuses the second.
-Rule 2: an epoch that leaves out epochs is refused: the table is not the one that the checkpoint belongs to.
+Rule 1: rows and that pair are one commit, of an upsert (a merge) too, and of an epoch without rows. So of two runs
+        that write one epoch the log refuses the second.
+Rule 2: the log's epoch is there already, the next one is due. Any other is refused.
 Rule 3: of the rows of an epoch that are equal in the upsert columns one is taken, by an order that does not depend on
         how they came.
 """
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.window import Window
 
 from ottla.pipelines.paths import resolved
-from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkRefused
+from ottla.pipelines.spark.sinks.writing import Outcome, Run, is_due
 from ottla.pipelines.spec import DeltaSink
 
 _RANK: Final = "_ottla_rank"
@@ -35,7 +35,7 @@ class DeltaWriter:
 
     def write(self, rows: DataFrame, epoch: int) -> Outcome:
         snapshot = self._snapshot(rows.sparkSession)
-        if not self._is_due(snapshot, epoch):
+        if not is_due(self._sink.name, epoch, self._written(snapshot), f"the log of table {self._path}"):
             return Outcome(0, skipped=1)
         kept = rows.persist()
         try:
@@ -57,17 +57,10 @@ class DeltaWriter:
         defaults = (getattr(log, f"update$default${place}")() for place in (1, 2, 3))  # As Scala calls them.
         return log.update(*defaults)
 
-    def _is_due(self, snapshot: Any, epoch: int) -> bool:
-        """Raises SinkRefused."""
+    def _written(self, snapshot: Any) -> int:
+        """The last epoch that the table has."""
         found = snapshot.transactions().get(self._application)
-        written = int(found.get()) if found.isDefined() else -1
-        if epoch > written + 1:
-            raise SinkRefused(
-                f"sink {self._sink.name}: epoch {epoch} is to be written, but the log of table {self._path} says "
-                f"that the table has those up to {written}: it is older than the checkpoint, or another one. Restore "
-                "what belongs together, or begin anew with another name and another checkpoint"
-            )
-        return epoch > written
+        return int(found.get()) if found.isDefined() else -1
 
     def _add(self, rows: DataFrame, epoch: int) -> None:
         writer = rows.write.format("delta").mode("append")

@@ -4,7 +4,8 @@ Rule 1: an epoch is written into a directory that readers pass over (its name be
         to. When it is whole, a list of its files and where they go is kept; then they are renamed one by one; then the
         list becomes the manifest.
 Rule 2: an epoch with a manifest is done. One with a list is finished by renaming what is still to be renamed: nothing
-        is computed again. Any other is written anew; what earlier runs had of it is deleted when a run begins.
+        is computed again. Any other is written anew, if the one before it is done; what earlier runs had of it is
+        deleted when a run begins.
 Rule 3: names of files hold the pipeline, the checkpoint and the epoch, so that no two epochs write one file.
 
 Who must see an epoch whole or not at all reads the manifests; who reads the files sees a part of it for a moment.
@@ -16,7 +17,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from ottla.pipelines.paths import resolved
-from ottla.pipelines.spark.sinks.writing import Outcome, Run
+from ottla.pipelines.spark.sinks.writing import Outcome, Run, is_due
 from ottla.pipelines.spec import ParquetSink
 
 _OWN: Final = "_ottla"
@@ -42,8 +43,8 @@ class ParquetWriter:
                 self._files.delete(f"{self._own}/{name}")
 
     def write(self, rows: DataFrame, epoch: int) -> Outcome:
-        manifest, moving = (f"{self._own}/{epoch}.{kind}" for kind in ("json", "moving"))
-        if self._files.exists(manifest):
+        manifest, moving = self._manifest(epoch), f"{self._own}/{epoch}.moving"
+        if not is_due(self._sink.name, epoch, self._written(epoch), self._own):
             return Outcome(0, skipped=1)
         if not self._files.exists(moving):
             name = f"{epoch}.{self._run}{_STAGED}"
@@ -59,6 +60,13 @@ class ParquetWriter:
         self._files.move(moving, manifest)
         self._files.delete(staged)
         return Outcome(listed["rows"])
+
+    def _written(self, epoch: int) -> int:
+        """The last epoch that has a manifest, if that is a neighbour of `epoch` or itself."""
+        return next((near for near in (epoch + 1, epoch, epoch - 1) if self._files.exists(self._manifest(near))), -1)
+
+    def _manifest(self, epoch: int) -> str:
+        return f"{self._own}/{epoch}.json"
 
     def _stage(self, rows: DataFrame, staged: str) -> None:
         writer = rows.write.mode("overwrite")

@@ -2,14 +2,14 @@
 
 Rule 1: that row also names the run that owns the sink: the one that began last. It is locked while an epoch is written,
         so an older run either ends its epoch before the newer one looks, or finds that it has been replaced.
-Rule 2: an epoch that is not past the row's is there already. One that leaves out epochs, or comes from another
-        checkpoint, is refused: what it would miss or double, nobody could tell later.
+Rule 2: the row's epoch is there already, the next one is due. Any other, or one of another checkpoint, is refused.
 Rule 3: of rows of an epoch that are equal in the upsert columns, the last one counts.
 Rule 4: a table that is not there is made. Structures and maps are jsonb, times are timestamptz.
 """
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 
 from ottla.pipelines.checkpoint import Fenced
 from ottla.pipelines.requirements import MissingRequirement
-from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkRefused
+from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkRefused, is_due
 from ottla.pipelines.spec import PostgresSink
 
 EPOCHS_TABLE: Final = "ottla_epochs"
@@ -81,7 +81,7 @@ class PostgresWriter:
             raise SinkRefused(f"sink {sink.name}: the environment variable {sink.password_variable} is not set")
 
     def begin(self) -> None:
-        with self._connection() as connection:
+        with self._refusing(EPOCHS_TABLE), self._connection() as connection:
             connection.execute(_LOCK)
             connection.execute(_CREATE_EPOCHS)
             connection.execute(
@@ -92,33 +92,27 @@ class PostgresWriter:
             self._set(connection, "run = %s, checkpoint = %s", (self._run.name, self._run.checkpoint_id))
 
     def write(self, rows: DataFrame, epoch: int) -> Outcome:
-        try:
-            with self._connection() as connection:
-                if not self._is_due(connection, epoch):
-                    return Outcome(0, skipped=1)
-                count = self._write(connection, rows)
-                self._set(connection, "epoch = %s", (epoch,))
-        except (self._psycopg.DataError, self._psycopg.IntegrityError, self._psycopg.ProgrammingError) as error:
-            raise SinkRefused(f"sink {self._sink.name}: table {self._sink.table}: {str(error).strip()}") from error
+        with self._refusing(self._sink.table), self._connection() as connection:
+            if not is_due(self._sink.name, epoch, self._locked_epoch(connection), EPOCHS_TABLE):
+                return Outcome(0, skipped=1)
+            count = self._write(connection, rows)
+            self._set(connection, "epoch = %s", (epoch,))
         return Outcome(count)
+
+    @contextmanager
+    def _refusing(self, table: str) -> Iterator[None]:
+        """What the database has against rows, tables or this user it will have at the next attempt too."""
+        refusals = (self._psycopg.DataError, self._psycopg.IntegrityError, self._psycopg.ProgrammingError)
+        try:
+            yield
+        except refusals as error:
+            raise SinkRefused(f"sink {self._sink.name}: table {table}: {str(error).strip()}") from error
 
     def _connection(self) -> Any:
         """A transaction: committed at the end of the block."""
         variable = self._sink.password_variable
         password: dict[str, Any] = {"password": os.environ[variable]} if variable else {}
         return self._psycopg.connect(self._sink.url, application_name=self._pipeline, **password)
-
-    def _is_due(self, connection: Any, epoch: int) -> bool:
-        written = self._locked_epoch(connection)
-        if epoch <= written:
-            return False
-        if epoch != written + 1:
-            raise SinkRefused(
-                f"sink {self._sink.name}: epoch {epoch} is to be written, but {EPOCHS_TABLE} says that the "
-                f"database has those up to {written}: it is older than the checkpoint. Restore what belongs "
-                "together, or begin anew with another name and another checkpoint"
-            )
-        return True
 
     def _locked_epoch(self, connection: Any) -> int:
         """The last epoch that the database has. Raises Fenced and SinkRefused."""

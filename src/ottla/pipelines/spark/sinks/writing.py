@@ -42,3 +42,19 @@ class SinkWriter(Protocol):
 
 class SinkRefused(Exception):
     """The sink cannot take these epochs; a person has to decide. Trying again does not help."""
+
+
+def is_due(sink: str, epoch: int, written: int, where: str) -> bool:
+    """Whether an epoch is to be written, by the last one that is there. Raises SinkRefused.
+
+    Only the last is ever done again. One before it, or one that leaves out others, is of another history, and whatever
+    were done with it, rows would be missing or double without anybody knowing.
+    """
+    if epoch not in (written, written + 1):
+        there = f"those up to {written} are there" if written >= 0 else "none is there"
+        older = "the checkpoint is older than that" if epoch < written else "that is older than the checkpoint"
+        raise SinkRefused(
+            f"sink {sink}: epoch {epoch} is to be written, but {where} says that {there}: {older}. Restore what "
+            "belongs together, or begin anew with another name and another checkpoint"
+        )
+    return epoch > written
