@@ -13,12 +13,17 @@ import pytest
 from committed_records import committed
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from nodes.ottla_node import OttlaNode, wait_until
-from nodes.topics import Topics
+from nodes.topics import Server, Topics
 from peers.client import Client
 from postgres_server import NoPostgres, running_postgres
 from pyspark.sql import SparkSession
-from runner_files import pipeline_in, run_once, write_lines
+from runner_files import OTTLA, Driver, pipeline_in, run_once, write_lines
+from small_disk import NoSmallDisk, small_disk
 
+from ottla.client import TopicPartition
+from ottla.pipelines.checkpoint import Checkpoint
+from ottla.pipelines.consumed import publish_offsets
+from ottla.pipelines.identity import Identity
 from ottla.pipelines.spark.queries import GaveUp
 
 ORDERS = """
@@ -38,27 +43,36 @@ max_rate = 0.9
 """
 
 
-def three_topics(ottla: OttlaNode, topics: Topics) -> dict[str, str]:
-    return {name: topics.create(ottla) for name in ("orders", "results", "dead")}
+def three_topics(server: Server, topics: Topics) -> dict[str, str]:
+    return {name: topics.create(server) for name in ("orders", "results", "dead")}
 
 
-def produce(ottla: OttlaNode, topic: str, *values: bytes | None) -> None:
-    producer = Client(ottla.bootstrap).producer(**{"message.max.bytes": 4_000_000})
+def produce(server: Server, topic: str, *values: bytes | None) -> None:
+    producer = Client(server.bootstrap).producer(**{"message.max.bytes": 4_000_000})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(30) == 0
 
 
-def delete(ottla: OttlaNode, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": ottla.bootstrap})  # Kept until the answer is there.
+def delete(server: Server, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})  # Kept until the answer is there.
     admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, f"{topic} is gone")
+
+
+def orders(*ids: int) -> list[bytes]:
+    return [b'{"id": %d, "city": "Berne", "total": 1}' % number for number in ids]
+
+
+def ids_in(server: Server, topic: str) -> list[int]:
+    return sorted(json.loads(record.value() or b"")["id"] for record in committed(server.bootstrap, topic, 1))
 
 
 def test_schema_that_changes_in_mid_stream_and_nulls(
-    spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path
+    spark: SparkSession, server: Server, topics: Topics, tmp_path: Path
 ) -> None:
     """A column more is passed over, one less is null; one of another type is a dead letter, like text that is null."""
-    names = three_topics(ottla, topics)
+    names = three_topics(server, topics)
     fitting = [
         b'{"id": 1, "city": "Berne", "total": 1.5}',
         b'{"id": 2, "city": "Chur", "total": 2, "courier": {"name": "Vreni"}}',
@@ -76,23 +90,23 @@ def test_schema_that_changes_in_mid_stream_and_nulls(
         b"",
     ]
     mixed = [value for pair in zip(fitting, others, strict=True) for value in pair]
-    produce(ottla, names["orders"], *mixed)
-    done = run_once(spark, tmp_path, pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names)), ottla)
+    produce(server, names["orders"], *mixed)
+    done = run_once(spark, tmp_path, pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names)), server)
     assert (done.state, done.sinks["out"].records_read) == ("finished", len(mixed))
-    written = [json.loads(record.value() or b"") for record in committed(ottla.bootstrap, names["results"], 1)]
+    written = [json.loads(record.value() or b"") for record in committed(server.bootstrap, names["results"], 1)]
     found = sorted((row.get("id"), row.get("city"), row.get("total")) for row in written if row.get("id"))
     assert found == [(1, "Berne", 1.5), (2, "Chur", 2.0), (3, None, 3.0), (4, None, None)]
     assert len(written) == len(fitting)
-    letters = [record.value() for record in committed(ottla.bootstrap, names["dead"], 1)]
+    letters = [record.value() for record in committed(server.bootstrap, names["dead"], 1)]
     assert sorted(value or b"" for value in letters) == sorted(others)
 
 
 def test_records_at_the_size_limit_pass_and_those_beyond_stop_the_pipeline(
-    spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path
+    spark: SparkSession, server: Server, topics: Topics, tmp_path: Path
 ) -> None:
     """Raising the limit is all there is to do: the next run writes what was left, once."""
     large = "3000000"
-    names = {"orders": topics.create(ottla, max_message_bytes=large), "results": topics.create(ottla)}
+    names = {"orders": topics.create(server, max_message_bytes=large), "results": topics.create(server)}
     text = """
 name = "{name}"
 [source.orders]
@@ -109,30 +123,83 @@ parallelism = 1
     pipeline = pipeline_in(tmp_path, text.format(name=topics.name(), **names))
     largest = 1_048_588 - 61 - 11  # max.message.bytes by default, without the heads of the batch and of the record.
     fitting, beyond = b"f" * largest, b"b" * (largest + 1)
-    produce(ottla, names["orders"], b"first", fitting, beyond, b"last")
+    produce(server, names["orders"], b"first", fitting, beyond, b"last")
     with pytest.raises(GaveUp, match=r"MESSAGE_TOO_LARGE\). Raise max.message.bytes of the topic"):
-        run_once(spark, tmp_path, pipeline, ottla)
-    assert [record.value() for record in committed(ottla.bootstrap, names["results"], 1)] == [b"first", fitting]
-    Client(ottla.bootstrap).alter_topic(names["results"], {"max.message.bytes": large})
-    run_once(spark, tmp_path, pipeline, ottla)
-    written = [record.value() for record in committed(ottla.bootstrap, names["results"], 1)]
+        run_once(spark, tmp_path, pipeline, server)
+    assert [record.value() for record in committed(server.bootstrap, names["results"], 1)] == [b"first", fitting]
+    Client(server.bootstrap).alter_topic(names["results"], {"max.message.bytes": large})
+    run_once(spark, tmp_path, pipeline, server)
+    written = [record.value() for record in committed(server.bootstrap, names["results"], 1)]
     assert sorted(written) == sorted([b"first", fitting, beyond, b"last"])
 
 
 def test_topic_that_vanishes_stops_the_pipeline(
-    spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path
+    spark: SparkSession, server: Server, topics: Topics, tmp_path: Path
 ) -> None:
-    names = three_topics(ottla, topics)
+    names = three_topics(server, topics)
     pipeline = pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names))
-    produce(ottla, names["orders"], *[b'{"id": 1, "city": "Berne", "total": 1}'] * 3)
-    run_once(spark, tmp_path, pipeline, ottla)
-    produce(ottla, names["orders"], b'{"id": 2, "city": "Berne", "total": 1}')
-    delete(ottla, names["orders"])
+    produce(server, names["orders"], *orders(1, 2, 3))
+    run_once(spark, tmp_path, pipeline, server)
+    produce(server, names["orders"], *orders(4))
+    delete(server, names["orders"])
     with pytest.raises(
         GaveUp, match=rf"topic {names['orders']}, partition 0 does not exist any more; the pipeline had come to 3"
     ):
-        run_once(spark, tmp_path, pipeline, ottla)
-    assert len(committed(ottla.bootstrap, names["results"], 1)) == 3
+        run_once(spark, tmp_path, pipeline, server)
+    assert ids_in(server, names["results"]) == [1, 2, 3]
+
+
+def test_sink_topic_that_vanishes_stops_the_pipeline_and_a_person_lets_it_go_on(
+    spark: SparkSession, server: Server, topics: Topics, tmp_path: Path
+) -> None:
+    """Its markers went with it. What the reason says can be done is done: the epoch that was not written comes then."""
+    names = three_topics(server, topics)
+    pipeline = pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names))
+    produce(server, names["orders"], *orders(1, 2, 3))
+    first = run_once(spark, tmp_path, pipeline, server)
+    delete(server, names["results"])
+    produce(server, names["orders"], *orders(4))
+    epoch = first.sinks["out"].epoch + 1
+    with pytest.raises(GaveUp, match=rf"or the sink's topic was deleted.* commit {epoch} \(not written\)"):
+        run_once(spark, tmp_path, pipeline, server)
+    group_id = Identity(pipeline.name).marker_group_id("out", 0)
+    publish_offsets(server.bootstrap, group_id, {TopicPartition(names["results"], 0): epoch})
+    assert run_once(spark, tmp_path, pipeline, server).state == "finished"
+    assert ids_in(server, names["results"]) == [4]
+
+
+def test_full_disk_under_the_checkpoint_is_waited_for(ottla: OttlaNode, topics: Topics, tmp_path: Path) -> None:
+    """The run says what is wrong, and goes on by itself when there is room."""
+    names = three_topics(ottla, topics)
+    written = partial(ids_in, ottla, names["results"])
+    try:
+        with small_disk(tmp_path / "disk", 1 << 20) as disk:
+            text = f'checkpoint = "{disk.mount_point}/checkpoint"\n' + ORDERS.format(name=topics.name(), **names)
+            pipeline_in(tmp_path, text)
+            checkpoint = Checkpoint(f"{disk.from_outside}/checkpoint")
+            produce(ottla, names["orders"], *orders(1))
+            driver = Driver(tmp_path, ottla, once=False, program=disk.inside(str(OTTLA), directory=tmp_path))
+            try:
+                driver.wait_until(lambda: written() == [1], "the first record is written")
+                ballast = disk.fill()
+                produce(ottla, names["orders"], *orders(2, 3))
+                driver.wait_until(lambda: "pipeline.restarts sink=out" in driver.log(), "the epoch fails")
+                assert "A disk is full: the checkpoint's" in driver.log()
+                assert "pipeline.status_not_kept" in driver.log()
+                ballast.unlink()
+                produce(ottla, names["orders"], *orders(4))
+                driver.wait_until(lambda: len(written()) == 4, "what was left is written")
+                driver.stop()
+                assert driver.wait() == 0
+            finally:
+                if driver.running:
+                    driver.kill()
+            told = checkpoint.status()
+            assert told is not None
+            assert (told.state, told.sinks["out"].rows_written) == ("stopped", 4)
+    except NoSmallDisk as reason:
+        pytest.skip(str(reason))
+    assert written() == [1, 2, 3, 4]
 
 
 def test_postgres_restarted_in_the_middle_of_an_epoch(spark: SparkSession, tmp_path: Path) -> None:
