@@ -5,6 +5,8 @@
 """
 
 import argparse
+import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,4 +76,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # Whatever was started is stopped on the way.
     main()

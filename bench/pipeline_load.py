@@ -1,28 +1,24 @@
 """One job of a pipeline on Spark, one way, in a process of its own: `python -m bench.pipeline_load`.
 
-Its standard input has the job as a line of JSON, its standard output gets the result as one. The topic that is read is
-there before. Spark is started before what is measured; the first run is cold, as the JVM has seen nothing like it.
+Its standard input has the job as a line of JSON, and then a line for each run; its standard output gets a line when
+Spark has started, and what each run came to, as JSON. The first run is cold: the JVM has seen nothing like it.
 """
 
 import json
+import os
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypedDict
+from typing import Final
 
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bench.nodes import cpu_s_of
-from bench.pipelines import CONNECTOR, PIPELINE, REFERENCE, TO_PARQUET, TO_TOPIC
+from bench.nodes import TICK_S
+from bench.pipeline_jobs import CONNECTOR, PIPELINE, REFERENCE, TO_PARQUET, TO_TOPIC, Did, Job, Run, measured
 from ottla.pipelines.files import parse_toml
 from ottla.pipelines.spark.run import PipelineRun, RunOptions
 from ottla.pipelines.spark.session import SessionOptions, open_session
@@ -30,12 +26,10 @@ from ottla.pipelines.spark.topic_source import CAUGHT_UP, read_stream
 from ottla.pipelines.spec import TopicSource
 
 COLUMNS: Final = "id BIGINT, city STRING, total DOUBLE, event_time TIMESTAMP, note STRING"
-EPOCHS: Final = 8
+EPOCHS: Final = 4
 """In each run, if there is enough for them."""
 _PER_EPOCH_MIN: Final = 4000
-_TIMEOUT_S: Final = 60
 _COUNTED: Final = "count(*) AS n, sum(total) AS total"
-_runs = count(1)
 
 _SOURCE: Final = """
 name = "{name}"
@@ -77,62 +71,31 @@ parallelism = 2
 }
 
 
-class Job(TypedDict):
-    kind: str
-    way: str
-    bootstrap: str
-    broker_pid: int
-    topic: str
-    records: int
-    partitions: int
-    runs: int
-    """After the cold one."""
-    jars: list[str]
+def run(spark: SparkSession, job: Job) -> Run:
+    """With a checkpoint and results that no other run has."""
 
-
-class Result(TypedDict):
-    cold_s: float
-    """The first run, from the start of its query to its end."""
-    steady_s: float
-    """The least that the epochs of a later run took together."""
-    broker_cpu_s: float
-    """In that run."""
-    rows: int
-    """That came out of one run."""
-
-
-@dataclass(frozen=True)
-class Made:
-    wall_s: float
-    epochs_s: float
-    broker_cpu_s: float
-    rows: int
-
-
-def measure(spark: SparkSession, job: Job) -> Result:
-    cold = _run(spark, job)
-    warm = [_run(spark, job) for _ in range(job["runs"])]
-    best = min(warm, key=lambda made: made.epochs_s)
-    return Result(cold_s=cold.wall_s, steady_s=best.epochs_s, broker_cpu_s=best.broker_cpu_s, rows=best.rows)
-
-
-def _run(spark: SparkSession, job: Job) -> Made:
-    """From the beginning of the topic to its end, with names, a checkpoint and results that no other run has."""
-    name = f"bench-{job['kind'].replace(' ', '-')}-{job['way']}-{next(_runs)}"
-    admin = AdminClient({"bootstrap.servers": job["bootstrap"]})
-    admin.create_topics([NewTopic(name, job["partitions"], 1)])[name].result(_TIMEOUT_S)
-    with TemporaryDirectory() as home:
-        run = _by_pipeline if job["way"] == PIPELINE else _by_query
-        started, cpu_s = time.perf_counter(), cpu_s_of(job["broker_pid"])
-        epochs_s = run(spark, job, name, home)
-        wall_s, cpu_s = time.perf_counter() - started, cpu_s_of(job["broker_pid"]) - cpu_s
+    def act(name: str) -> Did:
+        by = _by_pipeline if job["way"] == PIPELINE else _by_query
+        steady_s = by(spark, job, name, home)
         files = Path(home, "out").glob("**/*.parquet")
-        rows = sum(pq.read_metadata(path).num_rows for path in files) or _committed(job, name)
-    admin.delete_topics([name])[name].result(_TIMEOUT_S)
-    expected = job["records"] if job["kind"] != REFERENCE else rows  # Windows that are not final stay inside.
-    if rows != expected or not rows:
-        raise RuntimeError(f"{name}: of {job['records']:,} records {rows:,} came out")
-    return Made(wall_s, epochs_s, cpu_s, rows)
+        rows = sum(pq.read_metadata(path).num_rows for path in files)
+        return Did(steady_s, rows if job["kind"] == TO_PARQUET else None)
+
+    with TemporaryDirectory() as home:
+        return measured(job, act, lambda: _cpu_s_of_session(os.getsid(0)))
+
+
+def _cpu_s_of_session(session: int) -> float:
+    """User and system time of Spark's driver and JVM, of Python's workers, and of processes that they had before."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It has ended just now; its parent has its time.
+        if int(fields[3]) == session:
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks * TICK_S
 
 
 def _by_pipeline(spark: SparkSession, job: Job, name: str, home: str) -> float:
@@ -218,26 +181,14 @@ def _epochs_s(query: StreamingQuery) -> float:
     return sum(took["triggerExecution"] for took in told if "addBatch" in took) / 1000
 
 
-def _committed(job: Job, topic: str) -> int:
-    """How many records a reader gets. Offsets do not tell: the markers of transactions have some, too."""
-    settings = {"bootstrap.servers": job["bootstrap"], "group.id": "bench", "enable.partition.eof": True}
-    consumer = Consumer(settings | {"enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(job["partitions"])])
-    rows = ended = 0
-    while ended < job["partitions"]:
-        for message in consumer.consume(10_000, 1):
-            ended += message.error() is not None
-            rows += message.error() is None
-    consumer.close()
-    return rows
-
-
 def main() -> None:
     job: Job = json.loads(sys.stdin.readline())
     settings = {"spark.jars": ",".join(job["jars"])} if job["jars"] else {}
     spark = open_session(SessionOptions("bench", "local[2]", settings))
     try:
-        print(json.dumps(measure(spark, job)), flush=True)
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(run(spark, job)), flush=True)
     finally:
         spark.stop()
 

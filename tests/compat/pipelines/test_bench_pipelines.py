@@ -1,5 +1,6 @@
 """The benchmark of pipelines runs. It is measured with by hand, so nothing else would notice that it broke."""
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,11 +13,15 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from bench import pipelines
 from bench.connector import NoConnector
+from bench.flink import FlinkJob
 from bench.nodes import Node, Ottla
-from bench.pipelines import CONNECTOR, REFERENCE, WAYS, job_of
+from bench.pipeline_jobs import FLINK, PIPELINE, REFERENCE, SOURCE, TO_PARQUET, TO_TOPIC
+from bench.pipelines import event, job_of
 from bench.sizes import TINY
+from peers.flink import NoFlink
 
 RECORDS = 1000
+NO_JARS: dict[str, list[str]] = {PIPELINE: [], SOURCE: [], FLINK: []}
 
 
 @pytest.fixture(scope="module")
@@ -27,25 +32,45 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node.stop()
 
 
-@pytest.mark.parametrize(
-    ("kind", "way"), [found for found in WAYS if CONNECTOR not in found and REFERENCE not in found]
-)
+@pytest.mark.parametrize(("kind", "way"), [(TO_PARQUET, PIPELINE), (TO_PARQUET, SOURCE), (TO_TOPIC, PIPELINE)])
 def test_every_way_brings_all_records_through(spark: SparkSession, filled: Node, kind: str, way: str) -> None:
-    from bench.pipeline_load import measure
+    from bench.pipeline_load import run
 
-    result = measure(spark, job_of(filled, kind, way, RECORDS, 1, []))  # type: ignore[arg-type]
-    assert result["rows"] == RECORDS
-    assert min(result["cold_s"], result["steady_s"]) > 0
+    done = run(spark, job_of(filled, kind, way, RECORDS, NO_JARS))
+    assert done["rows"] == RECORDS
+    assert min(done["wall_s"], done["steady_s"], done["cpu_s"], done["broker_cpu_s"]) > 0
+
+
+def test_flink_brings_every_window_through(filled: Node, tmp_path: Path) -> None:
+    try:
+        job = FlinkJob(job_of(filled, REFERENCE, FLINK, RECORDS, NO_JARS), tmp_path)
+    except NoFlink as missing:
+        pytest.skip(str(missing))
+    try:
+        job.start()
+        done = job.run()
+    finally:
+        job.stop()
+    events = [json.loads(event(number, RECORDS)) for number in range(RECORDS)]
+    minute = len("2026-01-01T00:00")
+    assert done["rows"] == len({(e["city"], e["event_time"][:minute]) for e in events if e["total"] >= 10})
+    assert min(done["wall_s"], done["steady_s"], done["cpu_s"], done["broker_cpu_s"]) > 0
 
 
 def test_part_says_what_it_found_and_what_it_could_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference job in a process of its own, without the connector."""
+    """The reference job in a process of its own, without the connector and without Flink."""
 
-    def none() -> list[Path]:
+    def no_connector() -> list[Path]:
         raise NoConnector("the registry is closed")
 
-    monkeypatch.setattr(pipelines, "connector_jars", none)
+    def no_flink() -> Path:
+        raise NoFlink("there is no Java")
+
+    monkeypatch.setattr(pipelines, "connector_jars", no_connector)
+    monkeypatch.setattr(pipelines, "flink_jars", no_flink)
     section = pipelines.run(replace(TINY, load=REFERENCE))
     (table,) = section.tables
     assert [row[:2] for row in table.rows] == [("Ottla, reference job", "pipeline")]
-    assert "is not to be had, and nothing is compared with it: the registry is closed" in section.findings[0]
+    assert "connector is not to be had, and nothing is compared with it: the registry is closed" in section.findings[0]
+    assert "Flink is not to be had, and nothing is compared with it: there is no Java" in section.findings[1]
+    assert section.findings[2].startswith("The broker holds nobody up: it was on the CPU for ")

@@ -1,6 +1,6 @@
-"""Apache Kafka's jars, fetched once with Maven and shared by every test process.
+"""The jars of Apache Kafka, and of other peers, fetched once with Maven and shared by every test process.
 
-Rule 1: `pom.xml` pins the versions; the directory is named by its digest, so a changed version fetches anew.
+Rule 1: a `pom.xml` pins the versions; the directory is named by its digest, so a changed version fetches anew.
 Rule 2: one process fetches, under a file lock, into a directory that gets its final name only when complete.
 Rule 3: a machine without Java or Maven skips; a machine that claims to be CI must not.
 """
@@ -38,22 +38,22 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def fetch_jars() -> Path:
-    """The directory that holds the jars of `pom.xml` and all they depend on."""
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+def fetch_jars(pom: Path = POM) -> Path:
+    """The directory that holds the jars a `pom.xml` names, Kafka's without one, and all they depend on."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     jars = CACHE / f"jars-{digest}"
     with exclusive(CACHE / "lock"):
         (CACHE / ".gitignore").write_text("*\n")
         if not jars.is_dir():
             with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-                _copy_dependencies(Path(scratch) / "jars")
+                _copy_dependencies(pom, Path(scratch) / "jars")
                 os.rename(Path(scratch) / "jars", jars)
     return jars
 
 
-def _copy_dependencies(target: Path) -> None:
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+def _copy_dependencies(pom: Path, target: Path) -> None:
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not any(target.glob("kafka-clients-*.jar")):
+    if done.returncode != 0 or not any(target.glob("*.jar")):
         said = (done.stdout + done.stderr)[-4000:]
         raise JarsUnavailableError(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
