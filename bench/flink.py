@@ -17,7 +17,7 @@ SETTINGS: Final = {
 JAVA_OPTIONS: Final = ("-Xmx1g",)
 """As much as Spark's driver has."""
 TO_THE_END: Final = {"scan.bounded.mode": "latest-offset"}
-_START_S_MAX: Final = 120.0
+_START_S_MAX: Final = 300.0
 _RUN_S_MAX: Final = 300.0
 
 _SOURCE: Final = """

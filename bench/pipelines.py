@@ -40,7 +40,7 @@ _CITIES: Final = 100
 _EVENT_TIME_S: Final = 3600
 """From the first event to the last, however many there are."""
 _TIMEOUT_S: Final = 120
-_START_S_MAX: Final = 120.0
+_START_S_MAX: Final = 300.0
 _RUN_S_MAX: Final = 300.0
 _SETTINGS: Final = {
     "log.retention.ms": -1,
