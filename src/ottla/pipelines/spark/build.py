@@ -8,7 +8,7 @@ Rule 2: a step that trains wants all rows so far, which no stream gives at once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 
 from pyspark.sql import DataFrame
 
@@ -19,7 +19,7 @@ from ottla.pipelines.spark.records import dead_records, records_of
 from ottla.pipelines.spark.rows import Rows
 from ottla.pipelines.spark.sources import Reading, read
 from ottla.pipelines.spark.steps import apply_step
-from ottla.pipelines.spec import Codec, Ml, Parse, Pipeline, Sink, Step, TopicSink
+from ottla.pipelines.spec import Codec, Ml, Parse, Pipeline, Sink, Step, TopicSink, TopicSource
 
 
 class BadTraining(Exception):
@@ -56,11 +56,19 @@ class SinkQuery:
 
 def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
     """Raises what Spark raises of queries that it cannot understand."""
-    rows = _all_rows(pipeline, reading)
-    claimed = _claims(pipeline, {name for name, one in rows.items() if one.dead is not None})
-    queries = [_query(pipeline, reading, sink, rows, claimed[sink.name]) for sink in pipeline.sinks]
+    tables = reading.tables is not None and any(isinstance(one, TopicSource) and one.table for one in pipeline.sources)
+    shared = None if tables else _all_rows(pipeline, reading)
+
+    @cache
+    def rows_for(sink: str) -> dict[str, Rows]:
+        return shared if shared is not None else _all_rows(pipeline, replace(reading, sink=sink))
+
+    first = rows_for(pipeline.sinks[0].name)
+    claimed = _claims(pipeline, {name for name, one in first.items() if one.dead is not None})
+    queries = [_query(pipeline, reading, sink, rows_for(sink.name), claimed[sink.name]) for sink in pipeline.sinks]
     if left := claimed[DEAD_LETTER_SINK]:
-        queries.append(SinkQuery(dead_letter_sink(pipeline), _dead(pipeline, rows, left), None, len(left)))
+        dead = _dead(pipeline, rows_for(DEAD_LETTER_SINK), left)
+        queries.append(SinkQuery(dead_letter_sink(pipeline), dead, None, len(left)))
     return queries
 
 

@@ -32,6 +32,7 @@ from ottla.pipelines.spark.build import SinkQuery, build, dead_letter_sink, sett
 from ottla.pipelines.spark.queries import GaveUp, QueryRun
 from ottla.pipelines.spark.sinks.writing import Run
 from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.table_source import read_table
 from ottla.pipelines.spark.watch import Watch
 from ottla.pipelines.spec import Pipeline, TopicSink, TopicSource
 
@@ -110,7 +111,7 @@ class PipelineRun:
 
     def _prepared(self) -> tuple[list[SinkQuery], Kept]:
         columns = {name: StructType.fromJson(json.loads(text)) for name, text in self._columns_kept().items()}
-        reading = live_reading(self._spark, self._pipeline, self._options, columns)
+        reading = live_reading(self._spark, self._pipeline, self._options, self._checkpoint, columns)
         queries = build(self._pipeline, reading)
         kept = self._checkpoint.keep(
             self._pipeline,
@@ -160,7 +161,11 @@ class PipelineRun:
 
 
 def live_reading(
-    spark: SparkSession, pipeline: Pipeline, options: RunOptions, columns: dict[str, StructType]
+    spark: SparkSession,
+    pipeline: Pipeline,
+    options: RunOptions,
+    checkpoint: Checkpoint,
+    columns: dict[str, StructType],
 ) -> Reading:
     until = topic_source.CAUGHT_UP if options.once else None
     return Reading(
@@ -170,6 +175,7 @@ def live_reading(
         lambda source: topic_source.read_all(spark, source, options.bootstrap),
         columns,
         keep_failures=bool(pipeline.errors.dead_letter),
+        tables=lambda sink, source: read_table(spark, source, options.bootstrap, checkpoint, sink),
     )
 
 

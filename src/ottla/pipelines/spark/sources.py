@@ -2,7 +2,7 @@
 
 Rule 1: columns that are inferred are inferred once: the checkpoint keeps them, and every later run takes those.
 Rule 2: a topic read as a table has, in every epoch anew, the latest record of each key; keys whose latest record has no
-        value are not in it.
+        value are not in it. Each sink's query has its own epochs, hence its own tables.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,8 @@ _TIMES: Final = "yyyy-MM-dd['T'][' ']HH:mm:ss[.SSSSSSSSS][XXX][XX]"
 
 TopicRecords = Callable[[TopicSource], DataFrame]
 """Reads a topic source; a stream when live, a bounded frame in a replay."""
+TableRecords = Callable[[str, TopicSource], DataFrame]
+"""Reads a topic for a table of the named sink's query."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Reading:
     streaming: bool = True
     between: tuple[str, str] | None = None
     """When files count: those last changed after the one time and before the other, in Spark's words."""
+    tables: TableRecords | None = None
+    """Where the run has epochs; else a table is every record there is."""
+    sink: str = ""
+    """Whose query reads; every query has tables of its own."""
 
     def path(self, path: str) -> str:
         return resolved(self.directory, path)
@@ -54,7 +60,8 @@ def read(reading: Reading, source: Source) -> Rows:
     if isinstance(source, FilesSource):
         return _files(reading, source, columns)
     if source.table:
-        rows = parse(_latest(reading.every_record(source)), source, columns, keep_failures=reading.keep_failures)
+        records = reading.every_record(source) if reading.tables is None else reading.tables(reading.sink, source)
+        rows = parse(_latest(records), source, columns, keep_failures=reading.keep_failures)
         return Rows(rows.frame, rows.original)  # Its failures would be told again in every epoch.
     return parse(reading.records(source), source, columns, keep_failures=reading.keep_failures)
 
