@@ -309,7 +309,7 @@ TOPIC_SINK: Final = Form(
         _MESSAGE,
         Key("partitioner", PARTITIONER, "Which partition a record goes to; `default` is Kafka's own.", "default"),
         Key("codec", choice(spec.Codec), "How batches are compressed.", spec.Codec.NONE),
-        Key("batch_size", SIZE, "How large a batch grows.", 16 * KiB, field="batch_bytes"),
+        Key("batch_size", SIZE, "How large a batch grows.", 256 * KiB, field="batch_bytes"),
         Key("linger", DURATION, "How long a batch waits for more records.", 5, field="linger_ms"),
         Key(
             "parallelism",

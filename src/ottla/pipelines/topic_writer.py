@@ -51,9 +51,8 @@ HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 """How much of an epoch waits for brokers at a time; the rest stays where it is computed."""
 _TOPIC_TIMEOUT_MS: Final = 60_000
 _UNLIMITED_MS: Final = 2**31 - 1
-_REFUSED: Final = frozenset(
-    {Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE, Error.INVALID_RECORD, Error.INVALID_TIMESTAMP}
-)
+_TOO_LARGE: Final = frozenset({Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE})
+_REFUSED: Final = _TOO_LARGE | {Error.INVALID_RECORD, Error.INVALID_TIMESTAMP}
 """What a broker says of rows that it will not take at another time either."""
 
 
@@ -69,7 +68,7 @@ class Target:
     delivery: spec.Delivery = spec.Delivery.EXACTLY_ONCE
     partitioner: str = "default"
     codec: spec.Codec = spec.Codec.NONE
-    batch_bytes: int = 16 * 1024
+    batch_bytes: int = 256 * 1024
     linger_ms: int = 5
     transaction_timeout_ms: int = 600_000
     run: str = ""
@@ -123,7 +122,7 @@ def write_epoch(target: Target, task: int, epoch: int, batches: Iterator["pyarro
     """Write the rows of `batches` as the task's part of the epoch. Raises WriteError; see the rules."""
     writer = target.writer(task)
     # Rows are computed while the loop sends; always by the same thread.
-    with _telling(writer, f"epoch {epoch} is not written"), ThreadPoolExecutor(1, "rows") as thread:
+    with _telling(target, writer, f"epoch {epoch} is not written"), ThreadPoolExecutor(1, "rows") as thread:
         written = asyncio.run(write_rows(target, writer, epoch, _InThread(batches, thread)))
     trace("pipeline.epoch_written", sink=target.sink, task=task, epoch=epoch, skipped=written.skipped)
     return written
@@ -136,12 +135,12 @@ def take_over(target: Target, tasks: int) -> None:
     """
     for task in range(tasks if target.delivery is spec.Delivery.EXACTLY_ONCE else 0):
         writer = target.writer(task)
-        with _telling(writer, "the task is not taken over"):
+        with _telling(target, writer, "the task is not taken over"):
             asyncio.run(take_over_task(target, writer))
 
 
 @contextmanager
-def _telling(writer: Writer, failed: str) -> Iterator[None]:
+def _telling(target: Target, writer: Writer, failed: str) -> Iterator[None]:
     """What goes wrong with the cluster, in words for who runs the pipeline."""
     try:
         yield
@@ -154,7 +153,7 @@ def _telling(writer: Writer, failed: str) -> Iterator[None]:
         ) from error
     except ClientError as error:
         if (refusal := _refusal(error)) is not None:
-            raise BadRows(f"{writer}: {failed}: {refusal}") from error
+            raise BadRows(f"{writer}: {failed}: {refusal}{_advice(target, refusal)}") from error
         raise WriteFailed(f"{writer}: {failed}: {error}") from error
 
 
@@ -164,6 +163,13 @@ def _refusal(error: ClientError) -> Declined | None:
     while isinstance(cause, TransactionFailed | DeliveryFailed):
         cause = cause.cause
     return cause if isinstance(cause, Declined) and cause.error in _REFUSED else None
+
+
+def _advice(target: Target, refusal: Declined) -> str:
+    """A topic that takes less than a batch may grow to refuses rows that are small."""
+    if refusal.error not in _TOO_LARGE:
+        return ""
+    return f" Batches grow to {target.batch_bytes:,} B: for a topic that takes less, lower batch_size of the sink"
 
 
 Rows = list[tuple[str, "pyarrow.RecordBatch"]]

@@ -27,6 +27,7 @@ from ottla.client import Admin, Client, settled
 from ottla.kernel import murmur2
 from ottla.pipelines.epochs import EpochRefused, WriterFenced
 from ottla.pipelines.identity import Identity
+from ottla.pipelines.outgoing import BadRows
 from ottla.pipelines.spec import Codec, Delivery
 from ottla.pipelines.topic_writer import Target, take_over, write_epoch
 
@@ -163,6 +164,16 @@ def test_rows_that_fail_leave_neither_rows_nor_dead_letters_nor_marker(server: S
     assert (sink.seen(), sink.marker()) == (Counter(), None)
     sink.write(0)
     assert lost_and_doubled(sink.seen(), 1) == (0, 0)
+
+
+def test_a_topic_that_takes_less_than_a_batch_is_told_with_what_to_lower(server: Server, topics: Topics) -> None:
+    """Its rows are small: who reads that a record is too large looks in the wrong place."""
+    sink = Sink(server, topics)
+    small = topics.create(server, max_message_bytes="1000")
+    with pytest.raises(BadRows, match="MESSAGE_TOO_LARGE.*Batches grow to 4,000 B: .* lower batch_size of the sink"):
+        write_epoch(replace(sink.target, topic=small), 0, 0, parts_of(0, small, sink.dead_topic))
+    lower = replace(sink.target, topic=small, batch_bytes=1_000)
+    assert write_epoch(lower, 0, 0, parts_of(0, small, sink.dead_topic)).records == len(values_of(0))
 
 
 def test_an_empty_task_has_a_marker_and_a_lost_one_stops_it(server: Server, topics: Topics) -> None:
