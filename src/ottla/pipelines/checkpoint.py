@@ -25,7 +25,7 @@ from ottla.observe.trace import warn
 from ottla.pipelines.compare import compare
 from ottla.pipelines.document import canonical, from_canonical, spec_hash
 from ottla.pipelines.paths import local_path
-from ottla.pipelines.spec import Pipeline
+from ottla.pipelines.spec import Codec, Pipeline, TopicSink
 
 PIPELINE_FILE: Final = "ottla-pipeline.json"
 OWNER_FILE: Final = "ottla-owner.json"
@@ -205,6 +205,8 @@ class SinkStatus:
     records_per_second: float = 0.0
     rows_written: int = 0
     dead_letters: int = 0
+    late_rows: int = 0
+    """Dropped because the watermark had passed them; counted as the engine does, after it has grouped what it can."""
     batch_ms: list[int] = field(default_factory=list)
     """How long the latest epochs took, the newest last."""
     epochs_skipped: int = 0
@@ -243,8 +245,14 @@ class Status:
 
 
 def _computation(pipeline: Pipeline) -> str:
-    """What is computed, wherever the cluster and the checkpoint are."""
-    return canonical(replace(pipeline, bootstrap="", checkpoint=""))
+    """What is computed, wherever the cluster and the checkpoint are, and however the results travel to a topic."""
+    sinks = (
+        replace(sink, codec=Codec.NONE, batch_bytes=0, linger_ms=0, transaction_timeout_ms=0)
+        if isinstance(sink, TopicSink)
+        else sink
+        for sink in pipeline.sinks
+    )
+    return canonical(replace(pipeline, bootstrap="", checkpoint="", sinks=tuple(sinks)))
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from ottla.pipelines.checkpoint import (
 )
 from ottla.pipelines.paths import resolved
 from ottla.pipelines.process import is_running, process_started
+from ottla.pipelines.spec import TopicSink
 
 STATUS = Status("shop", "1", "abc", "running", 7, 8.0, "host", 9, sinks={"out": SinkStatus(epoch=4, batch_ms=[5])})
 
@@ -100,6 +101,10 @@ def test_allowed_change_waits_for_the_end_of_the_epoch(checkpoint: Checkpoint, s
     with pytest.raises(CheckpointRefused, match=f"epoch 10 of sink {sink} has begun and not ended"):
         checkpoint.take(changed)
     assert checkpoint.take(replace(shop, bootstrap="10.0.0.1:9092")) is not None
+    # Nor do defaults of another version matter that say how rows travel.
+    quicker = [replace(one, batch_bytes=99, linger_ms=9) if isinstance(one, TopicSink) else one for one in shop.sinks]
+    assert quicker != list(shop.sinks)
+    assert checkpoint.take(replace(shop, sinks=tuple(quicker))) is not None
     begin_epoch(checkpoint, sink, 10, ended=True)
     assert checkpoint.take(changed) is not None
 
