@@ -14,7 +14,8 @@ LINES = {
     "_run": "the reference kernel's comparison of records of one size, by columns",
     "Waiter.__init__": "a future and a timer a waiting fetch; it was a task before",
     "Outbox.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
-    "_Lane.take": "a request like the one before is not decoded again, its answer is packed into a template",
+    "_Lane.take": "requests like the one before are not decoded again, their answers are packed into a template",
+    "PartitionLog.check_run": "one call of the kernel for all batches that arrived together",
     "PartitionLog.append": "a constant handful of calls a batch; the walk over the records is the kernel's",
 }
 

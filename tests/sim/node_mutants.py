@@ -5,7 +5,6 @@ from mutate import Mutant
 CONNECTION = "ottla.broker.connection"
 PARTITION = "ottla.broker.partition"
 PRODUCE = "ottla.broker.handlers.produce"
-LANE = "ottla.broker.produce_lane"
 QUORUM = "ottla.broker.quorum"
 PRODUCERS = "ottla.core.log.producers"
 TRANSACTIONS = "ottla.core.transactions.shard"
@@ -29,7 +28,13 @@ MUTANTS = [
         "a node that comes back has forgotten its producers",
     ),
     Mutant("acknowledged-before-sync", PRODUCE, "if acks and partition.must_sync:", "if False:", "acks taken back"),
-    Mutant("lane-past-the-sync", LANE, "if partition.syncs_records:", "if False:", "acks of the short way taken back"),
+    Mutant(
+        "lane-past-the-sync",
+        PARTITION,
+        "if self.log.log.flushes_messages:",
+        "if False:",
+        "acks of the short way taken back",
+    ),
     Mutant(
         "storage-error-swallowed",
         PRODUCE,

@@ -8,6 +8,7 @@ use ottla_kernel::decode_fetched::{Aborted, Walk};
 use ottla_kernel::encode::{Builder, write_field};
 use ottla_kernel::errors::Result;
 use ottla_kernel::produce::{Rules, check_produced};
+use ottla_kernel::produce_run::{Place, check_run};
 use ottla_kernel::scan::scan;
 use ottla_kernel::{control, lookup, varint};
 
@@ -52,9 +53,33 @@ fn produced(input: &[u8]) -> Result<()> {
         from_client: true,
     };
     check_produced(input, &rules, NOW_MS)?;
+    a_run_of_one_is_the_batch(input, rules);
     (rules.codec, rules.log_append_time, rules.compacted) = (Some(Codec::Lz4), true, true);
     check_produced(input, &rules, NOW_MS)?;
     Ok(())
+}
+
+/// The batch as the only one of a request, and the same bytes as if they were a request.
+fn a_run_of_one_is_the_batch(input: &[u8], rules: Rules) {
+    const PATTERN: [u8; 6] = [0, 0, 0, 13, 7, 7];
+    let place = Place { rules, now_ms: NOW_MS, base_offset: 5, leader_epoch: 1 };
+    check_run(input, 0, &PATTERN, &place);
+    let mut length = Vec::new();
+    let mut left = input.len() + 1;
+    while left > 127 {
+        length.push(left as u8 | 128);
+        left >>= 7;
+    }
+    length.push(left as u8);
+    let body = [&PATTERN[..4], &[0, 0, 0, 9], &PATTERN[4..], &length, input, &[0, 0, 0]].concat();
+    let request = [&(body.len() as i32).to_be_bytes()[..], &body].concat();
+    let (taken, end) = check_run(&request, 0, &PATTERN, &place);
+    assert!(taken.len() <= 1, "more batches than were sent");
+    assert_eq!(end, if taken.is_empty() { 0 } else { request.len() });
+    for batch in taken {
+        assert_eq!((batch.correlation_id, batch.header.base_offset), (9, 5));
+        assert_eq!(batch.header.size(), input.len());
+    }
 }
 
 /// Records that are read, written again, and read again, are the same.

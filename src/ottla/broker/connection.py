@@ -115,20 +115,13 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_ms = self.node.clock.monotonic_ms()
         if self._own is None:
-            received = self.node.receive_buffer
-            if nbytes > _SIZE.size and _SIZE.unpack_from(received)[0] == nbytes - _SIZE.size and self._may_take(nbytes):
-                self._receive(received[_SIZE.size : nbytes])  # One whole frame, as nearly always.
-            else:
-                self._take(received[:nbytes])
+            self._take(self.node.receive_buffer[:nbytes])
         else:
             self._filled += nbytes
             if self._filled >= self._needed():
                 self._take_own()
         if self._ready:
             self.node.outbox.add(self)
-
-    def _may_take(self, size: int) -> bool:
-        return size <= self.node.request_bytes_max and not self._closed and not self._paused
 
     def _needed(self) -> int:
         """How many bytes the frame at the front of the own buffer takes, as far as it can be told."""
@@ -144,18 +137,32 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the whole frames in `data`; keep the rest."""
         position, end = 0, len(data)
         while end - position >= _SIZE.size and not self._closed and not self._paused:
-            (size,) = _SIZE.unpack_from(data, position)
-            if not 0 <= size <= self.node.request_bytes_max:
-                self.refuse(f"a frame of {size} bytes; socket.request.max.bytes is {self.node.request_bytes_max}")
-                return
-            start = position + _SIZE.size
-            if start + size > end:
-                break
-            position = start + size
-            self._receive(data[start:position])
+            after = self._take_lane(data, position) if self._lanes is not None else None
+            if after is None:
+                after = self._take_frame(data, position)
+                if after is None:
+                    break
+            position = after
+            if self._is_behind() and not self._paused:
+                self._paused = True
+                self._transport.pause_reading()
         if position:
             self.half_frame_since_ms = None  # What is left is another frame.
-        self._keep(data[position:])
+        if position < end:
+            self._keep(data[position:])
+
+    def _take_frame(self, data: memoryview, position: int) -> int | None:
+        """Handle the frame at `position`; where it ends, None if it is not whole or cannot be one."""
+        (size,) = _SIZE.unpack_from(data, position)
+        if not 0 <= size <= self.node.request_bytes_max:
+            self.refuse(f"a frame of {size} bytes; socket.request.max.bytes is {self.node.request_bytes_max}")
+            return None
+        start = position + _SIZE.size
+        end: int = start + size
+        if end > len(data):
+            return None
+        self._receive(data[start:end])
+        return end
 
     def _take_own(self) -> None:
         """Handle the frames in the own buffer, which is free then: what is left of them is kept in another."""
@@ -189,16 +196,6 @@ class Connection(asyncio.BufferedProtocol):
         return asyncio.get_running_loop()
 
     def _receive(self, frame: memoryview) -> None:
-        known = self._take_lane(frame) if self._lanes is not None else None
-        if known is not None:
-            self._take_turn(known)
-        else:
-            self._receive_any(frame)
-        if not self._paused and self._is_behind():
-            self._paused = True
-            self._transport.pause_reading()
-
-    def _receive_any(self, frame: memoryview) -> None:
         try:
             request = decode_request(frame)
         except UnknownRequest as unknown:
@@ -220,16 +217,24 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._wait_for(result, call)
 
-    def _take_lane(self, frame: memoryview) -> Frame | Hangup | None:
+    def _take_lane(self, data: memoryview, position: int) -> int | None:
+        """Handle the requests from `position` on that are like one before; where they end, None if there are none."""
         assert self._lanes is not None
         try:
-            answered = self._lanes.take(frame)
+            taken = self._lanes.take(data, position)
         except Exception as error:
-            return failed(ApiKey.PRODUCE, self._lanes.version, self, error)
-        return [answered] if answered is not None else None
+            self._hang_up(failed(ApiKey.PRODUCE, self._lanes.version, self, error))
+            return len(data)
+        if taken is None:
+            return None
+        answers, end = taken
+        self._take_turn([answers])
+        return end
 
     def _learn(self, frame: memoryview, request: Request) -> None:
         if self._lanes is None:
+            if self.node.request_bytes_max < SHARED_BUFFER_BYTES:
+                return  # Lanes take what has arrived, and would not see that it is too much.
             from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
 
             self._lanes = ProduceLanes(self.node)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ottla.broker.waiters import Watcher
 from ottla.config import MIN_INSYNC_REPLICAS
 from ottla.core.log.producers import VOUCHED, Origin, Verification
+from ottla.kernel import Run
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.slices import Slice
 from ottla.storage.upkeep import flush_in_thread
@@ -81,6 +82,22 @@ class Partition:
         self._appended(0 if appended.duplicate else len(records))
         return appended
 
+    def check_run(self, data: memoryview, position: int, pattern: bytes, *, acks: int) -> Run | None:
+        """The run of requests at `position` that may be appended with `append_run`, without anything in between.
+
+        None where there is none, or the topic asks for syncs.
+        """
+        if self.log.log.flushes_messages:
+            return None
+        if acks == -1:
+            self.check_in_sync()
+        return self.log.check_run(data, position, pattern, self.leader_epoch)
+
+    def append_run(self, run: Run) -> None:
+        """Append the batches of a run that was checked just now."""
+        self.log.append_run(run)
+        self._commit(self.log.log.end_offset, run.size)
+
     def append_own(self, batch: bytes) -> None:
         """Append what this broker built and numbered itself as a coordinator: there is nothing to check in it."""
         self.log.append_replicated(batch)
@@ -101,11 +118,6 @@ class Partition:
             self._begin_sync()
         elif size:
             self._commit(log.end_offset, size)
-
-    @property
-    def syncs_records(self) -> bool:
-        """Whether the topic asks for syncs by the number of records."""
-        return self.log.log.flushes_messages
 
     @property
     def must_sync(self) -> bool:

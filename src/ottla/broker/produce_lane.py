@@ -1,13 +1,15 @@
-"""The short way of a Produce request that is like one before it.
+"""The short way of Produce requests that are like one before them.
 
 A producer sends the same request over and over: only the correlation id and the records differ. So the bytes before the
-records tell what is asked for, once a request with the same bytes was decoded.
+records tell what is asked for, once a request with the same bytes was decoded. Those that have arrived together are
+taken together: checked in one call of the kernel, written in one call of the system.
 
-Rule 1: equal bytes mean the same. A lane serves a request whose every byte but the correlation id, the records and
+Rule 1: equal bytes mean the same. A lane serves requests whose every byte but the correlation id, the records and
         their length equals that of one that was decoded; only then can no tagged field be there.
 Rule 2: what may have changed since is asked again: whether the topic is there, and whether this broker leads.
-Rule 3: whatever is out of the ordinary goes the long way (`handlers/produce`): transactions, topics whose records are
-        synced before they are acknowledged. Once the log was asked to append, there is no way back.
+Rule 3: whatever is out of the ordinary goes the long way (`handlers/produce`): transactions, batches that were sent
+        before or are refused, topics whose records are synced before they are acknowledged. Once the log was asked to
+        append, there is no way back.
 Rule 4: the answer is that of the long way: encoded once, and the places of what changes found in it.
 """
 
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.handlers.produce import refused
 from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE
 from ottla.core.metadata.names import is_internal
-from ottla.wire.api import ApiKey
+from ottla.kernel import Run
 from ottla.wire.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -26,13 +28,17 @@ from ottla.wire.api.produce import (
 )
 from ottla.wire.errors import Error, Refused
 from ottla.wire.frame import encode_response
-from ottla.wire.runtime import Fault, uvarint, uvarint_tail
+from ottla.wire.runtime import uvarint
 from ottla.wire.schema import message_of
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
+    from ottla.broker.partition import Partition
 
+_SIZE_BYTES = 4
 _HEAD = Struct(">hhi")
+_KIND_BYTES = 4
+"""API key and version: what comes before the correlation id."""
 _CORRELATION_ID_AT = 4
 _CHANGING = Struct(">qqq")
 """Base offset, log append time and log start offset: they stand next to each other in an answer."""
@@ -53,15 +59,12 @@ class ProduceLanes:
         between topics whose names are not equally long goes the long way."""
         self._lanes: dict[bytes, _Lane] = {}
 
-    def take(self, frame: memoryview) -> bytes | None:
-        """The answer; None where the request has to go the long way."""
-        if len(frame) <= self._key_end:
-            return None
-        api_key, version, correlation_id = _HEAD.unpack_from(frame)
-        if version != self.version or api_key != ApiKey.PRODUCE:
-            return None
-        lane = self._lanes.get(frame[_HEAD.size : self._key_end].tobytes())
-        return lane.take(self._node, frame, self._key_end, correlation_id) if lane is not None else None
+    def take(self, data: memoryview, position: int) -> tuple[bytes, int] | None:
+        """The answers to requests from `position` on, where the size of the first stands, and where the last one ends;
+        None where the first has to go the long way."""
+        start = position + _SIZE_BYTES
+        lane = self._lanes.get(data[start + _HEAD.size : start + self._key_end].tobytes())
+        return lane.take(self._node, data, position) if lane is not None else None
 
     def learn(self, frame: memoryview, request: ProduceRequest, version: int) -> None:
         """A request went the long way; the second of its kind opens a lane."""
@@ -75,7 +78,8 @@ class ProduceLanes:
         topic = request.topic_data[0]
         name = self._node.topic_name(topic.topic_id) if version >= TOPIC_IDS_SINCE else topic.name
         if name is not None and not is_internal(name) and len(self._lanes) < _LANES_MAX:
-            self._lanes[frame[_HEAD.size : key_end].tobytes()] = _Lane(request, version)
+            key = frame[_HEAD.size : key_end].tobytes()
+            self._lanes[key] = _Lane(request, version, frame[:_KIND_BYTES].tobytes() + key)
 
 
 def _key_end(frame: memoryview, request: ProduceRequest, version: int) -> int | None:
@@ -95,12 +99,13 @@ def _key_end(frame: memoryview, request: ProduceRequest, version: int) -> int | 
 
 
 class _Lane:
-    def __init__(self, request: ProduceRequest, version: int) -> None:
+    def __init__(self, request: ProduceRequest, version: int, pattern: bytes) -> None:
         (topic,) = request.topic_data
         (partition,) = topic.partition_data
         self._name, self._topic_id, self._index = topic.name, topic.topic_id, partition.index
         self._acks = request.acks
         self._version = version
+        self._pattern = pattern
         base_offset, append_time, log_start = _PROBE
         probe = PartitionProduceResponse(
             index=self._index,
@@ -118,24 +123,27 @@ class _Lane:
         topic = TopicProduceResponse(name=self._name, topic_id=self._topic_id, partition_responses=[partition])
         return b"".join(encode_response(ProduceResponse(responses=[topic]), self._version, correlation_id))
 
-    def take(self, node: "Node", frame: memoryview, at: int, correlation_id: int) -> bytes | None:
-        try:
-            length, at = frame[at], at + 1
-            if length >= 0x80:
-                length, at = uvarint_tail(frame, at, length)
-        except (IndexError, Fault):
-            return None
-        end = at + length - 1
-        if end <= at or end + len(_ENDS) != len(frame) or frame[end:] != _ENDS:
-            return None
+    def take(self, node: "Node", data: memoryview, position: int) -> tuple[bytes, int] | None:
         try:
             name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
             partition = node.partition(name, self._index, self._topic_id)
-            if partition.syncs_records:
-                return None
-            appended = partition.append(frame[at:end], acks=self._acks)
+            run = partition.check_run(data, position, self._pattern, acks=self._acks)
+        except Refused:
+            return None  # Nothing was changed: the long way gives the reason.
+        if run is None:
+            return None
+        try:
+            partition.append_run(run)
         except Refused as refusal:
-            return self._encoded(refused(self._index, refusal), correlation_id)
-        offset, append_time = appended.first_offset, appended.log_append_time
+            error = refused(self._index, refusal)
+            return b"".join([self._encoded(error, number) for number in run.correlation_ids]), run.end
+        return self._answers(partition, run), run.end
+
+    def _answers(self, partition: "Partition", run: Run) -> bytes:
+        pack, size, between, after = self._pack, self._size, self._between, self._after
         log_start = partition.log_start_offset
-        return self._pack(self._size, correlation_id, self._between, offset, append_time, log_start, self._after)
+        answers = [
+            pack(size, number, between, header.base_offset, header.append_time, log_start, after)
+            for number, header in zip(run.correlation_ids, run.headers, strict=True)
+        ]
+        return answers[0] if len(answers) == 1 else b"".join(answers)

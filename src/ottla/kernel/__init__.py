@@ -39,6 +39,7 @@ from ottla.kernel.values import (
     PartEnd,
     ProduceRules,
     Record,
+    Run,
     Scan,
 )
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         build_batch,
         build_end_txn_marker,
         check_produced,
+        check_run,
         compress,
         crc_ok,
         decompress,
@@ -66,6 +68,7 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         read_records,
         scan,
         stamp,
+        stamp_run,
     )
 else:
     from ottla.kernel._native import (
@@ -78,6 +81,7 @@ else:
         build_batch,
         build_end_txn_marker,
         check_produced,
+        check_run,
         compress,
         crc_ok,
         decompress,
@@ -91,6 +95,7 @@ else:
         read_records,
         scan,
         stamp,
+        stamp_run,
     )
 
 __all__ = [
@@ -122,6 +127,7 @@ __all__ = [
     "Record",
     "RecordError",
     "RecordReader",
+    "Run",
     "Scan",
     "TRANSACTIONAL_FLAG",
     "TimestampType",
@@ -130,6 +136,7 @@ __all__ = [
     "build_batch",
     "build_end_txn_marker",
     "check_produced",
+    "check_run",
     "compress",
     "control_key",
     "control_type",
@@ -148,4 +155,5 @@ __all__ = [
     "read_records",
     "scan",
     "stamp",
+    "stamp_run",
 ]

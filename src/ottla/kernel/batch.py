@@ -112,6 +112,11 @@ class BatchHeader(NamedTuple):
         return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_FLAG else TimestampType.CREATE_TIME
 
     @property
+    def append_time(self) -> int:
+        """What the broker's clock said when the batch was appended; -1 where its records tell their own time."""
+        return self.max_timestamp if self.attributes & TIMESTAMP_TYPE_FLAG else -1
+
+    @property
     def is_transactional(self) -> bool:
         return self.attributes & TRANSACTIONAL_FLAG != 0
 

@@ -52,6 +52,17 @@ class Checked(NamedTuple):
     recompressed: bool
 
 
+class Run(NamedTuple):
+    """The batches of requests that are alike, fit to be stamped with these headers and appended one after the other."""
+
+    end: int  # Where the request after them begins.
+    size: int  # Of all the batches.
+    max_timestamp: int  # -1 without one.
+    correlation_ids: list[int]
+    batches: list[memoryview]
+    headers: list[BatchHeader]
+
+
 class Filtered(NamedTuple):
     """What is left of a batch."""
 

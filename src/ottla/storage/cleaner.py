@@ -156,7 +156,7 @@ class _Cleaning:
             for batch in self._batches(source):
                 kept = self._kept(batch)
                 if kept is not None:
-                    cleaned.append(kept)
+                    cleaned.append([kept])
                     self.bytes_moved += len(kept)
                     entries = segment.appended(kernel.read_header(kept), interval)
                     if entries is not None:

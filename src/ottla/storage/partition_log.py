@@ -28,7 +28,7 @@ from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
-from ottla.kernel import BatchHeader, EndTxnMarker, TimestampType
+from ottla.kernel import BatchHeader, EndTxnMarker, Run
 from ottla.observe.trace import trace
 from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
@@ -153,9 +153,37 @@ class PartitionLog:
                 return Appended(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, duplicate=True)
         kernel.stamp(batch, 0, header.base_offset, leader_epoch)
         self._write(header, marker, batch, now_ms)
-        append_time = header.max_timestamp if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else -1
         # As calling it does, in half the time.
-        return tuple.__new__(Appended, (header.base_offset, header.last_offset, append_time, False))
+        return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False))
+
+    def check_run(self, data: memoryview, position: int, pattern: bytes, leader_epoch: int) -> Run | None:
+        """The run of Produce requests at `position`, if its batches may be appended as they are; nothing is written."""
+        self.directory.check_online()
+        log, now_ms = self.log, self._clock.wall_ms()
+        run = kernel.check_run(data, position, pattern, self._rules, now_ms, log.end_offset, leader_epoch)
+        if not run.headers or not log.active.takes_run(run, log.limits, now_ms):
+            return None
+        first = run.headers[0]
+        if first.producer_id >= 0 and log.producers.check(first, Origin.CLIENT, log.end_offset, VOUCHED) is not None:
+            return None
+        return run
+
+    def append_run(self, run: Run) -> None:
+        """Write the batches of a run that was checked just now."""
+        log, headers = self.log, run.headers
+        kernel.stamp_run(run.batches, headers)
+        try:
+            active = log.segments[-1]
+            files, position = self.here.of(active), active.size
+            files.append(run.batches)
+            entries, new_epoch = log.appended_run(headers)
+            self._recent.note_run(headers, position)
+            for added in entries:
+                files.add_index_entries(added)
+            if new_epoch:
+                self.here.keep_epochs(log.epochs.entries)
+        except OSError as error:
+            raise self.directory.fail(error, "append") from error
 
     def append_replicated(self, buffer: Buffer) -> Appended | None:
         """Write batches as their leader numbered them; a cut one at the end is left out."""
@@ -181,7 +209,7 @@ class PartitionLog:
                 self._roll(self._roll_offset(header), reason)
             active = log.segments[-1]
             files, position = self.here.of(active), active.size
-            files.append(batch)
+            files.append([batch])
             entries, completed, new_epoch = log.appended(header, marker)
             self._recent.note(header, position)
             if entries is not None:

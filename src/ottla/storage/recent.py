@@ -5,6 +5,7 @@ it is among the last few of the active segment.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from ottla.kernel import BatchHeader
 from ottla.storage.segment_files import Found
@@ -24,6 +25,12 @@ class RecentBatches:
             del self._by_offset[offsets.popleft()]
         offsets.append(offset)
         self._by_offset[offset] = tuple.__new__(Found, (position, header))  # As calling it, in half the time.
+
+    def note_run(self, headers: Sequence[BatchHeader], position: int) -> None:
+        """Batches were written to the active segment, one after the other."""
+        for header in headers:
+            self.note(header, position)
+            position += header.size
 
     def beginning_at(self, offset: int) -> Found | None:
         """The batch whose first record has this offset, if it is remembered; it is in the active segment."""

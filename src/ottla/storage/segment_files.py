@@ -5,7 +5,7 @@ Rule 2: an index entry is a hint: it is followed only after the batch it points 
         raised for one that lies; the caller has the indexes rebuilt (`mend`) and asks again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.config import INDEX_INTERVAL_BYTES, Config
@@ -73,14 +73,14 @@ class SegmentFiles:
         self._log.truncate(0)
         self.clear_indexes()
 
-    def append(self, data: Buffer) -> None:
+    def append(self, batches: Sequence[Buffer]) -> None:
         """Write at the end; the segment's figures follow when the log has applied the batches."""
         self.settled = False
         if self.segment.size == 0:
             # Kafka takes a segment without them for a broken one; an empty log does without.
             self._offsets.make()
             self._times.make()
-        self.log.write(self.segment.size, [data])
+        self.log.write(self.segment.size, batches)
 
     def add_index_entries(self, entries: IndexEntries) -> None:
         self._offsets.append(*entries.offset)

@@ -1,6 +1,10 @@
 """The short way of Produce requests: it gives the answers of the long one, and the log the same records."""
 
+import errno
+from collections.abc import Sequence
+from dataclasses import fields
 from random import Random
+from struct import Struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,21 +17,32 @@ from ottla.broker.dispatch import Call, answer
 from ottla.broker.partition import Partition
 from ottla.broker.produce_lane import ProduceLanes
 from ottla.config import Config
+from ottla.core.log.segment import Segment
 from ottla.kernel import Record
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
+from ottla.sim.faults import Fault
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_log import PartitionLog
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.errors import Error, Refused
 from ottla.wire.frame import decode_request, encode_request
 
+SIZE = Struct(">i")
 TOPIC, TOPIC_ID, LEADER_EPOCH = "t", b"\x01" * 16, 3
 GOOD = bytes(kernel.build_batch([Record(0, 1_000, None, b"value"), Record(1, 1_001, b"key", b"more")]))
 LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(200)]))
 TOO_LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(500)]))
 BROKEN = GOOD[:-1] + b"\xff"
 NOT_FROM_A_CLIENT = b"\0\0\0\0\0\0\0\7" + GOOD[8:]
+NUMBERED = [
+    bytes(kernel.build_batch([Record(0, 1_000, None, b"value"), Record(1, 1_000, None, b"")], **producer))
+    for producer in (
+        [{"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence} for sequence in (0, 2, 4, 6, 8)]
+        + [{"producer_id": 5, "producer_epoch": 1, "base_sequence": sequence} for sequence in (0, 2)]
+        + [{"producer_id": 6, "producer_epoch": 0, "base_sequence": sequence} for sequence in (0, 2, 2**31 - 2)]
+    )
+]
 
 
 def config(**settings: str) -> Config:
@@ -39,7 +54,7 @@ class Home:
 
     def __init__(self, **settings: str) -> None:
         clock = SimClock()
-        disk = SimDisk(clock, Random(1))
+        self.disk = disk = SimDisk(clock, Random(1))
         disk.make_directory("/data")
         log = PartitionLog(LogDirectory(disk, "/data"), TOPIC, 0, config(**settings), clock, Random(1))
         self.led = Partition(log, TOPIC_ID, LEADER_EPOCH, isr=(1,))
@@ -64,15 +79,26 @@ class Home:
 
     def any_way(self, frame: bytes) -> bytes | None:
         """As a connection does it."""
-        view = memoryview(bytearray(frame))
-        known = self.lanes.take(view)
-        if known is not None:
-            self.short += 1
-            return known
-        answered = self._answer(view)
-        request = decode_request(view)
-        self.lanes.learn(view, request.body, request.version)
-        return answered
+        return b"".join(self.together([frame])) or None
+
+    def together(self, frames: Sequence[bytes]) -> list[bytes]:
+        """As a connection does it with frames that arrive together; the answers in their order."""
+        data = memoryview(bytearray(b"".join(arrived(frame) for frame in frames)))
+        answers, position = [], 0
+        while position < len(data):
+            taken = self.lanes.take(data, position)
+            if taken is None:
+                start = position + SIZE.size
+                position = start + SIZE.unpack_from(data, position)[0]
+                frame = data[start:position]
+                answers.append(self._answer(frame) or b"")
+                request = decode_request(frame)
+                self.lanes.learn(frame, request.body, request.version)
+            else:
+                answered, position = taken
+                answers += split(answered)
+                self.short += len(split(answered))
+        return answers
 
     def _answer(self, frame: memoryview) -> bytes | None:
         connection: Any = SimpleNamespace(peer="test", close=lambda: None)
@@ -82,6 +108,19 @@ class Home:
         result = answer(request.body, call)
         assert result is None or isinstance(result, list)
         return b"".join(result) if result is not None else None  # type: ignore[arg-type]
+
+
+def arrived(frame: bytes) -> memoryview:
+    return memoryview(bytearray(SIZE.pack(len(frame)) + frame))
+
+
+def split(answers: bytes) -> list[bytes]:
+    found = []
+    while answers:
+        size = SIZE.size + SIZE.unpack_from(answers)[0]
+        found.append(answers[:size])
+        answers = answers[size:]
+    return found
 
 
 def frame_of(
@@ -125,8 +164,68 @@ def test_both_ways_give_the_same_answers_and_records(script: list[tuple[bytes, i
         settled.is_there = tried.is_there = is_there
         for _ in range(times):
             assert tried.any_way(frame + behind) == settled.the_long_way(frame + behind)
-    assert tried.led.log.log.end_offset == settled.led.log.log.end_offset
-    assert tried.led.high_watermark == settled.led.high_watermark
+    assert_same_logs(tried, settled)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.tuples(frames, st.integers(1, 5)), min_size=1, max_size=4), max_size=5), st.data())
+def test_what_arrives_together_is_answered_as_if_one_by_one(
+    script: list[list[tuple[bytes, int]]], data: st.DataObject
+) -> None:
+    limits = data.draw(
+        st.sampled_from(
+            [
+                {},
+                {"segment_bytes": "1048576"},
+                {"segment_index_bytes": "60"},
+                {"message_timestamp_type": "LogAppendTime"},
+                {"compression_type": "lz4"},
+                {"min_insync_replicas": "2"},
+                {"cleanup_policy": "compact"},
+            ]
+        )
+    )
+    settled, tried = Home(max_message_bytes="30000", **limits), Home(max_message_bytes="30000", **limits)
+    for arrived in script:
+        sent = [frame for frame, times in arrived for _ in range(times)]
+        assert tried.together(sent) == [settled.the_long_way(frame) or b"" for frame in sent]
+    assert_same_logs(tried, settled)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(range(len(NUMBERED))), min_size=1, max_size=8), max_size=5))
+def test_producers_with_ids_are_checked_as_if_one_by_one(script: list[list[int]]) -> None:
+    """Batches that follow each other, come again, leave out one, or are of another epoch or producer."""
+    settled, tried = Home(), Home()
+    opening = [frame_of()] * 3
+    for arrived in [opening, *([frame_of(NUMBERED[which]) for which in chosen] for chosen in script)]:
+        assert tried.together(arrived) == [settled.the_long_way(frame) or b"" for frame in arrived]
+    assert_same_logs(tried, settled)
+    assert tried.led.log.log.producers.by_id.keys() == settled.led.log.log.producers.by_id.keys()
+
+
+def test_a_disk_that_fails_is_told_to_all_that_were_taken_together() -> None:
+    home = Home()
+    home.together([frame_of()] * 3)
+    home.disk.faults = [Fault(errno.EIO, ("write",), nth=1, lasting=True)]
+    home.short = 0
+    answers = home.together([frame_of(correlation_id=number) for number in range(3)])
+    assert home.short == 3
+    assert [SIZE.unpack_from(answer, 4)[0] for answer in answers] == [0, 1, 2]
+    assert all(Error.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in answer for answer in answers)
+
+
+def assert_same_logs(tried: Home, settled: Home) -> None:
+    one, other = tried.led.log, settled.led.log
+    assert (one.log.end_offset, tried.led.high_watermark) == (other.log.end_offset, settled.led.high_watermark)
+    assert [segment.base_offset for segment in one.log.segments] == [s.base_offset for s in other.log.segments]
+    for segment, same in zip(one.log.segments, other.log.segments, strict=True):
+        assert segment == same or vars_of(segment) == vars_of(same)
+        assert one.here.of(segment).log.read(0, segment.size) == other.here.of(same).log.read(0, same.size)
+
+
+def vars_of(segment: Segment) -> dict[str, object]:
+    return {figure.name: getattr(segment, figure.name) for figure in fields(segment)}
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])
@@ -154,7 +253,7 @@ def test_records_that_are_synced_first_go_the_long_way() -> None:
     for _ in range(3):
         home.any_way(frame_of())
     home.led.log.reconfigure(config(flush_messages="1"))
-    assert home.lanes.take(memoryview(bytearray(frame_of()))) is None
+    assert home.lanes.take(arrived(frame_of()), 0) is None
     assert home.led.log.log.end_offset == 3 * 2
 
 
@@ -163,12 +262,13 @@ def test_another_partition_or_client_is_another_request() -> None:
     for _ in range(3):
         home.any_way(frame_of())
     assert home.short == 1
-    for other in (frame_of(index=1), frame_of(client_id="d")):
-        before = home.short
-        home.any_way(other)
-        assert home.short == before
-        home.any_way(other)
-        assert home.short == before + 1
+    for _ in range(2):
+        home.any_way(frame_of(index=1))
+        assert home.short == 1  # It is refused, which takes the long way.
+    home.any_way(frame_of(client_id="d"))
+    assert home.short == 1
+    home.any_way(frame_of(client_id="d"))
+    assert home.short == 2
     assert home.led.log.log.end_offset == 2 * (3 + 2)
 
 
@@ -184,5 +284,5 @@ def test_tagged_fields_go_the_long_way(end: bytes) -> None:
     home = Home()
     for _ in range(3):
         home.any_way(frame_of())
-    assert home.lanes.take(memoryview(bytearray(frame_of()[:-3] + end))) is None
+    assert home.lanes.take(arrived(frame_of()[:-3] + end), 0) is None
     assert home.led.log.log.end_offset == 3 * 2

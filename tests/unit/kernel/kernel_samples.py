@@ -10,6 +10,7 @@ from ottla.kernel import (
     HEADER_SIZE,
     Codec,
     ControlType,
+    ProduceRules,
     Record,
     TimestampType,
     build_batch,
@@ -132,3 +133,16 @@ def batches(draw: st.DrawFn) -> bytearray:
     if draw(st.booleans()) and len(batch) >= HEADER_SIZE:
         batch = sealed(batch)
     return batch
+
+
+produce_rules = st.builds(
+    ProduceRules,
+    compacted=st.booleans(),
+    timestamp_type=st.sampled_from(TimestampType),
+    timestamp_before_max_ms=st.sampled_from([0, 1000, 2**63 - 1]),
+    timestamp_after_max_ms=st.sampled_from([0, 3_600_000, 2**63 - 1]),
+    codec=st.none() | st.sampled_from(Codec),
+    level=st.none(),
+    max_message_bytes=st.sampled_from([None, None, 100, 200]),
+    from_client=st.booleans(),
+)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_comparison import implementation_named, outcome, plain
-from kernel_samples import NOW, T, batches, captured
+from kernel_samples import NOW, T, batches, captured, produce_rules
 
 from ottla.kernel import (
     BatchHeader,
@@ -55,23 +55,10 @@ def header_of(batch: bytes | bytearray) -> BatchHeader | None:
         return None
 
 
-rules = st.builds(
-    ProduceRules,
-    compacted=st.booleans(),
-    timestamp_type=st.sampled_from(TimestampType),
-    timestamp_before_max_ms=st.sampled_from([0, 1000, 2**63 - 1]),
-    timestamp_after_max_ms=st.sampled_from([0, 3_600_000, 2**63 - 1]),
-    codec=st.none() | st.sampled_from(Codec),
-    level=st.none(),
-    max_message_bytes=st.sampled_from([None, None, 100, 200]),
-    from_client=st.booleans(),
-)
-
-
 # The broker's functions.
 
 
-@given(batches(), rules, st.sampled_from([T, NOW, 0, 2**63 - 1]))
+@given(batches(), produce_rules, st.sampled_from([T, NOW, 0, 2**63 - 1]))
 @settings(max_examples=150)
 def test_produced_batches_are_checked_alike(batch: bytearray, rules: ProduceRules, now_ms: int) -> None:
     same("check_produced", batch, rules, now_ms)

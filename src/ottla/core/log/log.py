@@ -9,6 +9,7 @@ Rule 5: below the recovery point everything is on disk for good. It moves up aft
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.config import FLUSH_MESSAGES, Config
@@ -122,6 +123,16 @@ class Log:
         completed = self.producers.replay(header, marker)
         new_epoch = self.epochs.assign(header.leader_epoch, header.base_offset)
         return tuple.__new__(Effects, (entries, completed, new_epoch))  # As calling it does, in half the time.
+
+    def appended_run(self, headers: Sequence[BatchHeader]) -> tuple[list[IndexEntries], bool]:
+        """Apply batches outside of transactions, of one leader epoch, that were written at the end."""
+        segment, interval, first = self.segments[-1], self.limits.index_interval_bytes, headers[0]
+        entries = [added for header in headers if (added := segment.appended(header, interval)) is not None]
+        self.end_offset = self.producers.end_offset = headers[-1].next_offset
+        if first.producer_id >= 0:
+            for header in headers:
+                self.producers.replay(header, None)
+        return entries, self.epochs.assign(first.leader_epoch, first.base_offset)
 
     def advance_high_watermark(self, offset: int) -> int:
         """Move the watermark up, never past the end, never back; the new one."""

@@ -21,7 +21,7 @@ from ottla.config import (
     Config,
 )
 from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
-from ottla.kernel import BatchHeader
+from ottla.kernel import BatchHeader, Run
 
 NO_TIMESTAMP = -1
 _OFFSET_ENTRY_BYTES = OFFSET_ENTRY.size
@@ -94,6 +94,17 @@ class Segment:
         if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return RollReason.OFFSET_RANGE
         return None
+
+    def takes_run(self, run: Run, limits: SegmentLimits, now_ms: int) -> bool:
+        """Whether none of the batches, written one after the other, opens a new segment."""
+        count = len(run.headers)
+        return (
+            0 < self.size <= limits.bytes_max - run.size
+            and self._waited_ms(run.max_timestamp, now_ms) <= limits.open_ms_max - self.roll_jitter_ms
+            and (self.offset_entries + count) * _OFFSET_ENTRY_BYTES <= limits.index_bytes_max
+            and (self.time_entries + count + 1) * _TIME_ENTRY_BYTES <= limits.index_bytes_max
+            and run.headers[-1].last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+        )
 
     def appended(self, header: BatchHeader, index_interval_bytes: int) -> IndexEntries | None:
         """Note a batch written at the end; what it adds to the indexes, if anything."""
