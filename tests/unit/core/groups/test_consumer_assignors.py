@@ -27,6 +27,13 @@ def spec_of(
     return GroupSpec(members, partitions, is_homogeneous, assigned or {})
 
 
+def assign(name: str, spec: GroupSpec) -> dict[str, Assignment]:
+    """What every member has then: an assignor leaves out those who keep what they have."""
+    changed = ASSIGNORS[name](spec)
+    assert set(changed) <= set(spec.members)
+    return {member_id: changed.get(member_id, spec.assigned_to(member_id)) for member_id in spec.members}
+
+
 def plain(assignment: Mapping[str, Assignment]) -> dict[str, dict[bytes, list[int]]]:
     return {
         member_id: {topic_id: sorted(partitions) for topic_id, partitions in topics.items()}
@@ -66,7 +73,7 @@ def groups(draw: st.DrawFn, *, same: bool = False) -> GroupSpec:
 
 
 def check_complete(spec: GroupSpec, assignment: Mapping[str, Assignment]) -> None:
-    assert set(assignment) <= set(spec.members)
+    assert set(assignment) == set(spec.members)
     owned = [
         (topic_id, partition)
         for member_id, topics in assignment.items()
@@ -83,16 +90,16 @@ def check_complete(spec: GroupSpec, assignment: Mapping[str, Assignment]) -> Non
 @settings(max_examples=60)
 def test_every_partition_goes_to_one_subscriber(name: str, spec: GroupSpec) -> None:
     """Twice would be read twice, never would never be read."""
-    assignment = ASSIGNORS[name](spec)
+    assignment = assign(name, spec)
     check_complete(spec, assignment)
-    assert ASSIGNORS[name](spec) == assignment
+    assert assign(name, spec) == assignment
 
 
 @given(spec=groups(same=True))
 @settings(max_examples=80)
 def test_uniform_balances_to_within_one_and_keeps_what_it_can(spec: GroupSpec) -> None:
     """Balance before stickiness; but nobody gives up a partition within its quota."""
-    assignment = ASSIGNORS["uniform"](spec)
+    assignment = assign("uniform", spec)
     check_complete(spec, assignment)
     sizes = counts(assignment).values()
     assert max(sizes) - min(sizes) <= 1
@@ -110,16 +117,26 @@ def test_uniform_balances_to_within_one_and_keeps_what_it_can(spec: GroupSpec) -
 @settings(max_examples=60)
 def test_uniform_is_settled_after_one_assignment(spec: GroupSpec) -> None:
     """A group whose members and topics stay the same must not shuffle partitions at every new epoch."""
-    first = ASSIGNORS["uniform"](spec)
+    first = assign("uniform", spec)
     again = replace(spec, assigned=first)
-    assert plain(ASSIGNORS["uniform"](again)) == plain(first)
+    assert plain(assign("uniform", again)) == plain(first)
+
+
+@given(spec=groups(same=True))
+@settings(max_examples=60)
+def test_uniform_names_only_those_whose_part_is_another(spec: GroupSpec) -> None:
+    """Everyone who joins has it computed: what is named is compared, and what differs is written to the log."""
+    changed = ASSIGNORS["uniform"](spec)
+    assert all(part != spec.assigned_to(member_id) for member_id, part in changed.items())
+    settled = replace(spec, assigned=assign("uniform", spec))
+    assert ASSIGNORS["uniform"](settled) == {}
 
 
 @given(spec=groups())
 @settings(max_examples=60)
 def test_mixed_subscriptions_are_balanced_topic_by_topic(spec: GroupSpec) -> None:
     """Of two subscribers of a topic, one with two more partitions than the other has none of that topic to give."""
-    assignment = ASSIGNORS["uniform"](spec)
+    assignment = assign("uniform", spec)
     size = counts(assignment)
     for one, topics in assignment.items():
         for topic_id in topics:
@@ -131,25 +148,25 @@ def test_mixed_subscriptions_are_balanced_topic_by_topic(spec: GroupSpec) -> Non
 def test_uniform_gives_a_newcomer_its_share_and_moves_nothing_else() -> None:
     before = {"m1": {A: {0, 1, 2}}, "m2": {A: {3, 4, 5}}}
     spec = spec_of({"m1": {A}, "m2": {A}, "m3": {A}}, {A: 6}, before)
-    assert plain(ASSIGNORS["uniform"](spec)) == {"m1": {A: [0, 1]}, "m2": {A: [3, 4]}, "m3": {A: [2, 5]}}
+    assert plain(assign("uniform", spec)) == {"m1": {A: [0, 1]}, "m2": {A: [3, 4]}, "m3": {A: [2, 5]}}
 
 
 def test_uniform_takes_back_what_is_no_longer_subscribed() -> None:
     before = {"m1": {A: {0, 1}, B: {0}}, "m2": {B: {1}}}
     spec = spec_of({"m1": {B}, "m2": {B}}, {B: 2}, before)
-    assert plain(ASSIGNORS["uniform"](spec)) == {"m1": {B: [0]}, "m2": {B: [1]}}
+    assert plain(assign("uniform", spec)) == {"m1": {B: [0]}, "m2": {B: [1]}}
 
 
 def test_a_group_without_subscriptions_has_nothing() -> None:
     spec = spec_of({"m1": set(), "m2": set()}, {})
-    assert all(not one for one in ASSIGNORS["uniform"](spec).values())
-    assert all(not one for one in ASSIGNORS["range"](spec).values())
+    assert all(not one for one in assign("uniform", spec).values())
+    assert all(not one for one in assign("range", spec).values())
 
 
 def test_range_gives_every_member_the_same_stretch_of_each_topic() -> None:
     """Records with equal keys in topics of equal size meet in one member."""
     spec = spec_of({"m1": {A, B}, "m2": {A, B}, "m3": {A, B}}, {A: 4, B: 4})
-    assert plain(ASSIGNORS["range"](spec)) == {
+    assert plain(assign("range", spec)) == {
         "m1": {A: [0, 1], B: [0, 1]},
         "m2": {A: [2], B: [2]},
         "m3": {A: [3], B: [3]},
@@ -159,9 +176,9 @@ def test_range_gives_every_member_the_same_stretch_of_each_topic() -> None:
 def test_range_orders_static_members_by_instance_before_the_others() -> None:
     """So a static member that comes back under another id gets the partitions it had."""
     spec = spec_of({"a": {A}, "x": {A}, "y": {A}}, {A: 3}, instances={"y": "i1", "x": "i2"})
-    assert plain(ASSIGNORS["range"](spec)) == {"y": {A: [0]}, "x": {A: [1]}, "a": {A: [2]}}
+    assert plain(assign("range", spec)) == {"y": {A: [0]}, "x": {A: [1]}, "a": {A: [2]}}
 
 
 def test_range_leaves_out_who_comes_too_late() -> None:
     spec = spec_of({"m1": {A}, "m2": {A}}, {A: 1})
-    assert plain(ASSIGNORS["range"](spec)) == {"m1": {A: [0]}, "m2": {}}
+    assert plain(assign("range", spec)) == {"m1": {A: [0]}, "m2": {}}

@@ -8,8 +8,10 @@ Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`.
         when it is not there.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
@@ -35,12 +37,16 @@ RECONCILING: Final = "Reconciling"
 STABLE: Final = "Stable"
 
 
+Counts = Mapping[str, int]
+"""How many there are of each; what there is none of is left out."""
+
+
 class Subscriptions(NamedTuple):
     """How many members named each topic and each regular expression, and how many expressions match each topic."""
 
-    names: Counter[str]
-    regexes: Counter[str]
-    matched: Counter[str]
+    names: Counts
+    regexes: Counts
+    matched: Counts
 
     def topics(self) -> Set[str]:
         return self.names.keys() | self.matched.keys()
@@ -64,9 +70,7 @@ class Subscriptions(NamedTuple):
             regexes = _moved(regexes, _one(member.topic_regex), ())
         return self._with(names, regexes, resolved)
 
-    def _with(
-        self, names: Counter[str], regexes: Counter[str], resolved: Mapping[str, ResolvedRegex]
-    ) -> "Subscriptions":
+    def _with(self, names: Counts, regexes: Counts, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
         """An expression that nobody has any more matches nothing."""
         matched = self.matched
         for regex in self.regexes.keys() - regexes.keys():
@@ -79,21 +83,24 @@ def _one(value: str | None) -> tuple[str, ...]:
     return (value,) if value else ()
 
 
-def _moved(counts: Counter[str], gone: Collection[str], come: Collection[str]) -> Counter[str]:
+def _moved(counts: Counts, gone: Collection[str], come: Collection[str]) -> Counts:
     """Counts after some have gone and others have come; the same ones if nothing has changed."""
     if gone == come:
         return counts
-    after = counts.copy()
+    after = dict(counts)  # Everyone who joins pays for it, and a `Counter` costs seven times as much to copy.
     for name in come:
-        after[name] += 1
+        after[name] = after.get(name, 0) + 1
     for name in gone:
-        after[name] -= 1
-        if after[name] <= 0:
-            del after[name]
+        left = after.get(name, 0) - 1
+        if left > 0:
+            after[name] = left
+        else:
+            after.pop(name, None)
     return after
 
 
 _NOBODY: Final = Member("")
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class ConsumerGroup:
@@ -107,15 +114,17 @@ class ConsumerGroup:
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp = 0
         self.members: dict[str, Member] = {}
+        self.member_ids: list[str] = []
+        """In order, as assignors go through them."""
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""
         self.target: dict[str, Assignment] = {}
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
-        self.subscriptions = Subscriptions(Counter(), Counter(), Counter())
+        self.subscriptions = Subscriptions({}, {}, {})
         self.has_partition_metadata = False
         """A release before 4.1 wrote the topics' sizes down; they are to be removed from the log."""
         self.classic_members = 0
-        self._assignors: Counter[str] = Counter()
+        self._assignors: Counts = {}
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
         # Not durable: which topics were looked at for which epoch, and when that is to be done anew at the latest.
         self.refresh_at_ms = 0
@@ -153,8 +162,9 @@ class ConsumerGroup:
             return self.target.get(member.member_id, {})
         return self.target.get(self.static_members.get(member.instance_id, member.member_id), {})
 
-    def is_owned(self, topic_id: bytes, partition: int) -> bool:
-        return partition in self._owner_epochs.get(topic_id, ())
+    def owned(self, topic_id: bytes) -> Mapping[int, int]:
+        """The partitions of a topic that have an owner, with its epoch."""
+        return self._owner_epochs.get(topic_id, _NOTHING)
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
         """The one that most members ask for, if any does; `new` counts in place of `old`."""
@@ -175,9 +185,8 @@ class ConsumerGroup:
     def waits_for_others(self, member: Member) -> bool:
         """Somebody still owns what this member is to get."""
         return any(
-            self.is_owned(topic_id, partition) and partition not in member.assigned.get(topic_id, {})
+            not set(partitions).difference(member.assigned.get(topic_id, ())).isdisjoint(self.owned(topic_id))
             for topic_id, partitions in self.target.get(member.member_id, {}).items()
-            for partition in partitions
         )
 
     def has_seen(self, changes: int, now_ms: int) -> bool:
@@ -252,20 +261,20 @@ class ConsumerGroup:
     def replay(self, key: Struct, value: Any) -> None:
         """A record of this group; the one that removes the whole group is its holder's."""
         match key:
-            case wire.ConsumerGroupMetadataKey() if value is not None:
-                self.replay_epoch(value)
-            case wire.ConsumerGroupPartitionMetadataKey():
-                self.has_partition_metadata = value is not None
-            case wire.ConsumerGroupMemberMetadataKey():
-                self.replay_member(key.member_id, value)
-            case wire.ConsumerGroupTargetAssignmentMetadataKey():
-                self.replay_target_epoch(value)
-            case wire.ConsumerGroupTargetAssignmentMemberKey():
+            case wire.ConsumerGroupTargetAssignmentMemberKey():  # Most are of this kind.
                 self.replay_target(key.member_id, value)
             case wire.ConsumerGroupCurrentMemberAssignmentKey():
                 self.replay_current(key.member_id, value)
+            case wire.ConsumerGroupMetadataKey() if value is not None:
+                self.replay_epoch(value)
+            case wire.ConsumerGroupTargetAssignmentMetadataKey():
+                self.replay_target_epoch(value)
+            case wire.ConsumerGroupMemberMetadataKey():
+                self.replay_member(key.member_id, value)
             case wire.ConsumerGroupRegularExpressionKey():
                 self.replay_regex(key.regular_expression, value)
+            case wire.ConsumerGroupPartitionMetadataKey():
+                self.has_partition_metadata = value is not None
 
     def replay_epoch(self, value: wire.ConsumerGroupMetadataValue) -> None:
         self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
@@ -317,11 +326,14 @@ class ConsumerGroup:
         if new is not None:
             self._own(new.assigned, new.member_epoch)
             self._own(new.pending_revocation, new.member_epoch)
+            if new.member_id not in self.members:
+                insort(self.member_ids, new.member_id)
             self.members[new.member_id] = new
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = new.member_id
         elif old is not None:
             del self.members[old.member_id]
+            del self.member_ids[bisect_left(self.member_ids, old.member_id)]
             if old.instance_id is not None and self.static_members.get(old.instance_id) == old.member_id:
                 del self.static_members[old.instance_id]
 
@@ -340,8 +352,10 @@ class ConsumerGroup:
     def _own(self, partitions: OwnedPartitions, epoch: int) -> None:
         for topic_id, owned in partitions.items():
             epochs = self._owner_epochs.setdefault(topic_id, {})
-            for partition in owned:
-                epochs[partition] = max(epochs.get(partition, epoch), epoch)
+            if epochs.keys().isdisjoint(owned):
+                epochs.update(dict.fromkeys(owned, epoch))
+            else:
+                epochs.update((partition, max(epochs.get(partition, epoch), epoch)) for partition in owned)
 
     def _release(self, partitions: OwnedPartitions, epoch: int) -> None:
         """A compacted log may tell that a member has a partition after telling that it went to another one."""

@@ -64,9 +64,9 @@ class Progress:
         change, is_unknown = RegexChange.NONE, False
         if old != new:
             change = RegexChange.UNRESOLVED
-            if old and counts[old] == 1:
+            if old and counts.get(old) == 1:
                 self.records.append(written.no_regex(group.group_id, old))
-            if new and counts[new] == 0:
+            if new and new not in counts:
                 self._here.regexes.check(new)
                 is_unknown = True
             elif (new in group.resolved_regexes) if new else old:
@@ -140,7 +140,7 @@ class Progress:
             epoch=target.epoch,
             target=target.assignment,
             subscribed=subscribed_ids(group, member, self._here.topics),
-            is_owned=group.is_owned,
+            owned=group.owned,
             subscription_changed=subscription_changed,
             reported=reported,
         )

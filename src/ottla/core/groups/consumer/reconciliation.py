@@ -9,6 +9,8 @@ Rule 3: what a member is not subscribed to is not its own, whatever the target s
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.member import Member, MemberState, OwnedPartitions
@@ -16,6 +18,7 @@ from ottla.wire.errors import Error, Refused
 
 Reported = Mapping[bytes, Set[int]] | None
 """What a member says it owns; None when it does not say."""
+_NONE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,8 @@ class Reconciliation:
     target: Assignment
     subscribed: Set[bytes]
     """The ids of the topics that the member subscribed to."""
-    is_owned: Callable[[bytes, int], bool]
-    """Whether any member of the group owns a partition."""
+    owned: Callable[[bytes], Mapping[int, int]]
+    """The partitions of a topic that members of the group own."""
     subscription_changed: bool = False
     """The member brought another subscription with this very heartbeat."""
     reported: Reported = None
@@ -73,19 +76,25 @@ class Reconciliation:
         """Towards the target: give up, then take."""
         kept: dict[bytes, Mapping[int, int]] = {}
         dropped: dict[bytes, Mapping[int, int]] = {}
-        new: dict[bytes, list[int]] = {}
+        new: dict[bytes, set[int]] = {}
         waits = False
         for topic_id in self.target.keys() | member.assigned.keys():
-            wanted = self.target.get(topic_id, frozenset()) if topic_id in self.subscribed else frozenset()
-            has = member.assigned.get(topic_id, {})
-            gives_up = member.pending_revocation.get(topic_id, {})
-            if keeps := {partition: epoch for partition, epoch in has.items() if partition in wanted}:
+            wanted: Set[int] = self.target.get(topic_id, frozenset()) if topic_id in self.subscribed else frozenset()
+            has = member.assigned.get(topic_id, _NONE)
+            gives_up = member.pending_revocation.get(topic_id, _NONE)
+            if has.keys() <= wanted:
+                keeps, drops = has, _NONE
+            else:
+                keeps = {partition: epoch for partition, epoch in has.items() if partition in wanted}
+                drops = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
+            if keeps:
                 kept[topic_id] = keeps
-            if drops := {partition: epoch for partition, epoch in has.items() if partition not in wanted}:
+            if drops:
                 dropped[topic_id] = drops
-            lacks = [partition for partition in wanted if partition not in has]
-            # What the member itself has just given up is free for it.
-            free = [one for one in lacks if one in gives_up or not self.is_owned(topic_id, one)]
+            lacks = set(wanted).difference(has)
+            free = lacks.difference(self.owned(topic_id))
+            if gives_up and len(free) < len(lacks):
+                free.update(lacks.intersection(gives_up))  # What the member itself has just given up is free for it.
             waits = waits or len(free) < len(lacks)
             if free:
                 new[topic_id] = free

@@ -167,8 +167,8 @@ def _topic_partitions(owned: OwnedPartitions) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(
             topic_id=topic_id,
-            partitions=sorted(epochs),
-            assignment_epochs=[epochs[partition] for partition in sorted(epochs)],
+            partitions=(partitions := sorted(epochs)),
+            assignment_epochs=list(map(epochs.__getitem__, partitions)),
         )
         for topic_id, epochs in sorted(owned.items())
     ]

@@ -2,7 +2,8 @@
 
 Rule 1: an assignor is a function: the same specification gives the same assignment.
 Rule 2: every partition of a topic that somebody subscribed to goes to exactly one of its subscribers.
-Rule 3: what it is given is not changed; the partitions in an answer are new sets or the old ones, untouched.
+Rule 3: who joins changes the parts of a few: an assignor may leave out whoever keeps what it has.
+Rule 4: what it is given is not changed; the partitions in an answer are new sets or the old ones, untouched.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -26,7 +27,7 @@ class MemberSpec(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
     members: Mapping[str, MemberSpec]
-    """By member id."""
+    """By member id; quickest in the order of the ids."""
     partitions: Mapping[bytes, int]
     """How many partitions each subscribed topic has, by topic id."""
     is_homogeneous: bool
@@ -39,4 +40,4 @@ class GroupSpec:
 
 
 Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
-"""Gives each member's partitions; who gets none may be left out."""
+"""Gives the partitions of each member that gets others than it has; who is left out keeps what it has."""

@@ -5,8 +5,8 @@ Rule 1: balance comes before stickiness. Where all members subscribed to the sam
 Rule 2: a member gives up only what it has too much of, or what it is no longer subscribed to.
 """
 
-from collections.abc import Mapping, Set
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice, repeat
 
 from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment, GroupSpec
 from ottla.core.groups.consumer.assignors.uniform_mixed import assign_mixed
@@ -25,35 +25,41 @@ def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
     """
     member_ids = sorted(spec.members)
     topics, count = spec.members[member_ids[0]].topics, len(member_ids)
-    quota, with_one_more = divmod(sum(spec.partitions[topic_id] for topic_id in topics), count)
-    shares = [spec.assigned.get(member_id, NOTHING) for member_id in member_ids]
+    total = sum(spec.partitions[topic_id] for topic_id in topics)
+    quota, with_one_more = divmod(total, count)
+    shares: list[Assignment] = list(map(spec.assigned.get, member_ids, repeat(NOTHING)))
+    changed: dict[int, Assignment] = {}
     if not set().union(*shares) <= topics:
-        shares = [{topic_id: share[topic_id] for topic_id in share if topic_id in topics} for share in shares]
+        for place, share in enumerate(shares):
+            if not share.keys() <= topics:
+                shares[place] = changed[place] = {topic: share[topic] for topic in share if topic in topics}
+    sizes = _sizes(shares, topics)
     room: dict[int, int] = {}
-    for place, has in enumerate(_sizes(shares, topics)):
-        limit = quota + 1 if with_one_more else quota
+    freed: list[tuple[bytes, int]] = []
+    limit = quota + 1 if with_one_more else quota
+    for place, has in enumerate(sizes):
         if has >= limit:
             if has > limit:
-                shares[place] = _keep(shares[place], limit)
-            with_one_more -= limit > quota
+                changed[place] = _keep(shares[place], limit, freed)
         elif limit > quota and count - place > with_one_more:
             # Somebody after it may already hold one more; the last ones have no choice.
             if has < quota:
                 room[place] = quota - has
+            continue
         else:
             room[place] = limit - has
-            with_one_more -= limit > quota
+        if limit > quota:
+            with_one_more -= 1
+            limit = quota + 1 if with_one_more else quota
+    if room:
+        # Where everything was somebody's, only what was just given up is free.
+        free = iter(sorted(freed) if sum(sizes) == total else _free(spec, topics, shares, changed))
+        for place, left in room.items():
+            changed[place] = _widen(changed.get(place, shares[place]), islice(free, left))
+    return {member_ids[place]: share for place, share in changed.items()}
 
-    free = iter(_free(spec, topics, shares) if room else ())
-    for place, left in room.items():
-        wider = {topic_id: set(partitions) for topic_id, partitions in shares[place].items()}
-        for topic_id, partition in islice(free, left):
-            wider.setdefault(topic_id, set()).add(partition)
-        shares[place] = wider
-    return dict(zip(member_ids, shares, strict=True))
 
-
-def _sizes(shares: list[Assignment], topics: Set[bytes]) -> list[int]:
+def _sizes(shares: Sequence[Assignment], topics: Set[bytes]) -> list[int]:
     """How many partitions each has of these topics, and it has no others."""
     if len(topics) == 1:
         (topic_id,) = topics
@@ -61,22 +67,33 @@ def _sizes(shares: list[Assignment], topics: Set[bytes]) -> list[int]:
     return [sum(map(len, share.values())) for share in shares]
 
 
-def _keep(share: Assignment, limit: int) -> Assignment:
-    """What a member keeps of its partitions."""
+def _keep(share: Assignment, limit: int, freed: list[tuple[bytes, int]]) -> Assignment:
+    """What a member keeps of its partitions; the others are `freed`."""
     kept: dict[bytes, Set[int]] = {}
     for topic_id in sorted(share):
+        partitions = sorted(share[topic_id])
         if limit:
-            partitions = share[topic_id]
-            kept[topic_id] = partitions if len(partitions) <= limit else set(sorted(partitions)[:limit])
-            limit -= len(kept[topic_id])
+            kept[topic_id] = set(partitions[:limit])
+        freed += zip(repeat(topic_id), partitions[limit:])
+        limit = max(limit - len(partitions), 0)
     return kept
 
 
-def _free(spec: GroupSpec, topics: Set[bytes], shares: list[Assignment]) -> list[tuple[bytes, int]]:
+def _widen(share: Assignment, more: Iterable[tuple[bytes, int]]) -> Assignment:
+    wider = {topic_id: set(partitions) for topic_id, partitions in share.items()}
+    for topic_id, partition in more:
+        wider.setdefault(topic_id, set()).add(partition)
+    return wider
+
+
+def _free(
+    spec: GroupSpec, topics: Set[bytes], shares: Sequence[Assignment], changed: Mapping[int, Assignment]
+) -> list[tuple[bytes, int]]:
     """What nobody has, in order."""
+    now = [changed.get(place, share) for place, share in enumerate(shares)]
     free = []
     for topic_id in sorted(topics):
-        taken = set().union(*[share[topic_id] for share in shares if topic_id in share])
+        taken = set().union(*[share[topic_id] for share in now if topic_id in share])
         left = set(range(spec.partitions[topic_id])) - taken
         free += [(topic_id, partition) for partition in sorted(left)]
     return free
