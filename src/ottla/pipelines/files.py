@@ -6,14 +6,19 @@ packages; it is read, and not run.
 
 import ast
 import os
+import re
 import sys
 import tomllib
 from importlib.machinery import ModuleSpec, PathFinder
+from typing import Final
 
 from ottla.pipelines.problems import InvalidPipeline, Path, Place, Problem, did_you_mean
 from ottla.pipelines.reader import read_pipeline
 from ottla.pipelines.spec import Pipeline
 from ottla.pipelines.toml_lines import Spot, find_lines
+
+_BARE: Final = re.compile(r"([\w.-]+)\s*=\s*(?!(?:true|false|inf|nan)\b)([A-Za-z][^\s#\"'\[{,]*)\s*(?:#|$)")
+"""A value that wants to be a text."""
 
 
 def load_toml(path: str) -> Pipeline:
@@ -41,7 +46,10 @@ def _syntax(error: tomllib.TOMLDecodeError, text: str, path: str) -> Problem:
     told, _, where = str(error).rpartition(" (at ")
     digits = where.removeprefix("line ").partition(",")[0]
     line = int(digits) if digits.isdecimal() else max(1, len(text.splitlines()))
-    return Problem(Place(path, line), "", None, f"is no TOML: {told or error}", "TOML")
+    written = "".join(text.splitlines()[line - 1 : line]).strip()
+    bare = _BARE.match(written)
+    hint = f'; texts stand in quotes: {bare[1]} = "{bare[2]}"' if bare is not None else ""
+    return Problem(Place(path, line), "", None, f"{written} is no TOML: {told or error}{hint}", "TOML")
 
 
 class TomlPlaces:

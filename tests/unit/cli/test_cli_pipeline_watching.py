@@ -1,5 +1,6 @@
 """`ottla pipeline status`, `list` and `stop`, by what a run wrote down."""
 
+import io
 import json
 import os
 import platform
@@ -7,13 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ottla.cli import main
+from ottla.cli.pipeline.display import rendered
 from ottla.pipelines.checkpoint import Checkpoint, SinkStatus, Status
 from ottla.pipelines.process import process_started
 
 SINK = SinkStatus(
-    epoch=12, records_read=2_000, records_per_second=150.4, rows_written=40, dead_letters=3, batch_ms=[90, 110]
+    epoch=12,
+    records_read=2_000,
+    records_per_second=150.4,
+    rows_written=40,
+    dead_letters=3,
+    late_rows=2,
+    batch_ms=[90, 110],
 )
 
 
@@ -46,8 +55,19 @@ def test_status_in_lines(told: Status, tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["pipeline", "status", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "shop: running, 1,234 records (1m 5s) behind",
-        "  out: epoch 12, 2,000 records read (150/s), 40 rows written, 3 dead letters",
+        "  out: epoch 12 (0.1s), 2,000 records read (150/s), 40 rows written, 3 dead letters, 2 rows dropped as late",
     ]
+
+
+def test_status_on_a_terminal(told: Status) -> None:
+    """Everything at a glance: rate, lag in records and in time, batch times, dead letters, late rows, errors."""
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(rendered(replace(told, sinks={"out": replace(SINK, restarts=1, error="the broker is gone")})))
+    shown = console.export_text()
+    assert "shop  running, 1,234 records (1m 5s) behind" in shown
+    row = next(line.split() for line in shown.splitlines() if line.startswith("out "))
+    assert row == ["out", "12", "150", "2,000", "40", "3", "2", "0.1s", "1"]
+    assert "out: the broker is gone" in shown
 
 
 def test_status_for_programs(told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

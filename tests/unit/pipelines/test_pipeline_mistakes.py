@@ -91,7 +91,12 @@ def test_a_right_pipeline_has_no_mistakes() -> None:
         ("[errors]", "[sink.c]\nconsole = false\n[errors]", "expected true"),
         ("[errors]", "[sink]\nx = 5\n[errors]", "sink.x = 5: expected a table"),
         ("[errors]", "sink = 5\n[errors]", "sink.per_minute.sink: no such key"),
-        ('name = "orders-per-minute"', "name = ", "shop.toml:1: is no TOML"),
+        ('name = "orders-per-minute"', "name = ", "shop.toml:1: name = is no TOML"),
+        (
+            'parse = "json"',
+            "parse = json  # or avro",
+            'shop.toml:4: parse = json  # or avro is no TOML: Invalid value; texts stand in quotes: parse = "json"',
+        ),
     ],
 )
 def test_a_mistake_is_told_with_what_is_right(old: str, new: str, told: str) -> None:

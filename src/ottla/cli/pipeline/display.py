@@ -77,12 +77,15 @@ def _lag(status: Status) -> str:
 
 
 def _facts(sink: SinkStatus) -> Iterator[str]:
-    yield f"epoch {sink.epoch}" if sink.epoch >= 0 else "no epoch yet"
+    took = f" ({shown_duration(sink.batch_ms[-1])})" if sink.batch_ms else ""
+    yield f"epoch {sink.epoch}{took}" if sink.epoch >= 0 else "no epoch yet"
     if sink.records_read:
         yield f"{counted(sink.records_read, 'record')} read ({sink.records_per_second:,.0f}/s)"
     yield f"{counted(sink.rows_written, 'row')} written"
     if sink.dead_letters:
         yield counted(sink.dead_letters, "dead letter")
+    if sink.late_rows:
+        yield f"{counted(sink.late_rows, 'row')} dropped as late"
     if sink.epochs_skipped:
         yield f"{counted(sink.epochs_skipped, 'part')} of epochs skipped, as written before"
     if sink.restarts:
@@ -98,7 +101,7 @@ def rendered(status: Status) -> RenderableType:
     head.append(f"  up {shown_duration(max(0, status.updated_ms - status.started_ms))}", "dim")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Sink")
-    for title in ("Epoch", "Records/s", "Read", "Written", "Dead letters", "Batch", "Begun again"):
+    for title in ("Epoch", "Records/s", "Read", "Written", "Dead letters", "Late", "Batch", "Begun again"):
         table.add_column(title, justify="right")
     for name, sink in status.sinks.items():
         table.add_row(
@@ -108,6 +111,7 @@ def rendered(status: Status) -> RenderableType:
             f"{sink.records_read:,}",
             f"{sink.rows_written:,}",
             Text(f"{sink.dead_letters:,}", "red" if sink.dead_letters else ""),
+            Text(f"{sink.late_rows:,}", "yellow" if sink.late_rows else ""),
             shown_duration(sink.batch_ms[-1]) if sink.batch_ms else "-",
             f"{sink.restarts:,}",
         )

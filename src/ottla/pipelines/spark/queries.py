@@ -155,6 +155,7 @@ class QueryRun:
             read = sum(map(self._records_of, told["sources"]))
             took_ms = told["durationMs"].get("triggerExecution", 0)
             self.status.records_read += read
+            self.status.late_rows += sum(state["numRowsDroppedByWatermark"] for state in told["stateOperators"])
             self.dead_of_read += self._dead.pop(self._told_epoch, 0)
             self._latest.append((read, took_ms))
             self.status.batch_ms = [ms for _, ms in self._latest]

@@ -2,8 +2,8 @@
 
 Rule 1: Spark plans a table once, when the query is made, and computes the plan in every epoch. So the plan says no more
         than how many tasks share the table; what it holds they find out when they run (`table_pins`).
-Rule 2: Spark writes down that an epoch has begun before its tasks run. So their epoch is the one that the checkpoint has
-        begun and not ended.
+Rule 2: Spark writes down that an epoch has begun before its tasks run. So their epoch is the one that the checkpoint
+        has begun and not ended.
 """
 
 import os
