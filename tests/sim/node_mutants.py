@@ -303,8 +303,8 @@ MUTANTS = [
     Mutant(
         "two-owners",
         "ottla.core.groups.consumer.reconciliation",
-        "if one in gives_up or not self.is_owned(topic_id, one)]",
-        "if True]",
+        "free = lacks.difference(self.owned(topic_id))",
+        "free = set(lacks)",
         "a partition is given away before its owner has returned it",
     ),
     Mutant(
