@@ -10,6 +10,7 @@ from typing import Any
 from ottla.kernel import Record, build_batch
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
 from ottla.wire.api.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
+from ottla.wire.errors import Error
 from ottla.wire.frame import decode_response, encode_request
 from ottla.wire.schema import message_of
 
@@ -81,8 +82,12 @@ class Wire:
         return answer
 
     def new_producer_id(self) -> int:
+        """A broker that has just started may not have been given its ids yet, and asks for patience."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        producer_id: int = self.call(request, 4).producer_id
+        while (answer := self.call(request, 4)).error_code == Error.COORDINATOR_LOAD_IN_PROGRESS:
+            time.sleep(0.05)
+        assert answer.error_code == Error.NONE
+        producer_id: int = answer.producer_id
         return producer_id
 
 
