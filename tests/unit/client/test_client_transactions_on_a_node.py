@@ -1,71 +1,24 @@
 """The producer's transactions with a real node, in virtual time, in both versions and through a weather of resets."""
 
 import asyncio
-from random import Random
-from typing import Any
 
 import pytest
 
-from ottla.broker.node import Node
-from ottla.client.admin import Admin, NewTopic, settled
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, Consumer
 from ottla.client.core.errors import ProducerFenced
 from ottla.client.core.names import TopicPartition
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.offsets import LATEST, list_offsets
-from ottla.client.ports import Ports
 from ottla.client.producer import Producer
 from ottla.client.transaction_requests import GroupMetadata
-from ottla.config import Config
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run
-from ottla.sim.network import SimNetwork, Weather
-from ottla.wire.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.sim.network import Weather
+from simulated_node import simulated
 
-SETTINGS = {
-    "node.id": "1",
-    "listeners": "PLAINTEXT://node:9092",
-    "log.dirs": "/data",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-}
+TOPICS = {"t": 2}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GROUP = "g"
 both_versions = pytest.mark.parametrize("version", [1, 2], ids=["version 1", "version 2"])
-
-
-def simulated(work: Any, *, version: int, weather: Weather | None = None, seed: int = 0) -> None:
-    """Run `work` with a client of one node whose cluster has this version of transactions."""
-    clock, random = SimClock(), Random(seed)
-    network = SimNetwork(random, Weather())
-
-    async def main(_: object) -> None:
-        node = Node(
-            Config.of(broker=SETTINGS),
-            disk=SimDisk(clock, random),
-            clock=clock,
-            random=random,
-            network=network.host("node"),
-            new_id=lambda: random.randbytes(16),
-        )
-        await node.start()
-        ports = Ports(network.host("client"), clock, random)
-        # The cluster's version is told when a connection begins.
-        async with Client("node:9092", ports=ports) as client:
-            settled(await Admin(client).create_topics([NewTopic("t", 2)]))
-            update = FeatureUpdateKey(feature="transaction.version", max_version_level=version, upgrade_type=2)
-            if version < 2:
-                _, told = await client.call_any(UpdateFeaturesRequest(feature_updates=[update]))
-                assert told.error_code == 0, told
-        network.weather = weather or network.weather
-        async with Client("node:9092", ports=ports) as client:
-            await work(client)
-        network.weather = Weather()
-        await node.stop()
-
-    run(main, seed, clock)
 
 
 async def committed(client: Client, partition: TopicPartition) -> list[bytes]:
@@ -114,7 +67,7 @@ def test_what_is_committed_is_seen_with_its_offsets_and_nothing_else(version: in
         assert await committed(client, T0) == await committed(client, T1) == [b"0", b"2", b"3", b"5"]
         assert await offset(client) == 6
 
-    simulated(work, version=version)
+    simulated(work, TOPICS, version=version)
 
 
 @both_versions
@@ -129,7 +82,7 @@ def test_who_takes_the_id_fences_the_one_before(version: int) -> None:
                 await write(heir, 7)
         assert await committed(client, T0) == [b"7"]
 
-    simulated(work, version=version)
+    simulated(work, TOPICS, version=version)
 
 
 @both_versions
@@ -145,4 +98,4 @@ def test_each_transaction_counts_once_through_resets(version: int, seed: int) ->
                 expected.append(b"%d" % number)
         assert await committed(client, T0) == await committed(client, T1) == expected
 
-    simulated(work, version=version, weather=Weather(reset=0.03, split=0.1), seed=seed)
+    simulated(work, TOPICS, version=version, weather=Weather(reset=0.03, split=0.1), seed=seed)
