@@ -7,6 +7,7 @@ Rule 2: the wait doubles with every failure in a row, and an epoch that ends beg
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,13 +108,25 @@ class FailureRate:
         self._rate_max = rate_max
 
     def check(self, read: int, failed: int) -> None:
-        """Raises TooManyFailures."""
+        """Of records that were written. Raises TooManyFailures."""
+        if self._exceeded(read, failed):
+            raise TooManyFailures(
+                f"{self._told(read, failed)}; they are in the dead-letter topic, with the reasons in their headers. "
+                "Mend what is wrong, or raise max_rate, and run the pipeline again: it goes on after them"
+            )
+
+    def check_before(self, read: int, failed: int, reason: Callable[[], str]) -> None:
+        """Of records that are to be written; `reason` is that of one that failed. Raises TooManyFailures."""
+        if self._exceeded(read, failed):
+            raise TooManyFailures(
+                f"{self._told(read, failed)}; nothing is written. One of them {reason()}. Mend what is wrong, or raise "
+                "max_rate, and do the same again"
+            )
+
+    def _exceeded(self, read: int, failed: int) -> bool:
         if failed <= read * self._rate_max or failed == 0:
-            return
-        if self._rate_max and read * self._rate_max < 1:
-            return
-        raise TooManyFailures(
-            f"{failed:,} of {read:,} records failed, which is more than errors.max_rate = {self._rate_max:.4g}; they "
-            "are in the dead-letter topic, with the reasons in their headers. Mend what is wrong, or raise max_rate, "
-            "and run the pipeline again: it goes on after them"
-        )
+            return False
+        return not self._rate_max or read * self._rate_max >= 1
+
+    def _told(self, read: int, failed: int) -> str:
+        return f"{failed:,} of {read:,} records failed, which is more than errors.max_rate = {self._rate_max:.4g}"

@@ -104,5 +104,16 @@ class TopicSurvey:
         return name in self._reading.topics
 
 
+def records_between(reading: Reading, from_ms: int, to_ms: int) -> int:
+    """How many offsets the topics have between two times. Raises ClientError."""
+    survey = TopicSurvey(reading)
+    try:
+        logs = survey.logs()
+        starts, ends = (survey.offsets_at(logs, time_ms) for time_ms in (from_ms, to_ms))
+        return sum(max(0, ends[partition] - starts[partition]) for partition in logs)
+    finally:
+        survey.close()
+
+
 def _is_gone(error: ClientError) -> bool:
     return isinstance(error, NoLeader) or (isinstance(error, Declined) and error.error in _GONE)

@@ -19,6 +19,7 @@ from ottla.client import TopicPartition
 from ottla.client.group_offsets import committed_offsets
 from ottla.pipelines import dead_letters
 from ottla.pipelines.checkpoint import SinkStatus
+from ottla.pipelines.failures import TooManyFailures
 from ottla.pipelines.spark.queries import GaveUp
 from ottla.pipelines.spark.replay import ReplayRun, Span
 from ottla.pipelines.spark.run import RunOptions
@@ -74,9 +75,10 @@ def test_windows_of_a_topic_into_a_topic(spark: SparkSession, server: Server, to
     assert (first.state, first.sinks["per_minute"].dead_letters) == ("finished", 1)
     assert results(server, names["results"]) == [(b"Berne", 1, 2, 5.0), (b"Chur", 2, 1, 1.0)]
 
-    produce(server, names["orders"], [order("Chur", 30, 4.0), b'{"city": 1, "total": "no number"}'])
+    late = order("Berne", 1, 100.0)
+    produce(server, names["orders"], [late, order("Chur", 30, 4.0), b'{"city": 1, "total": "no number"}'])
     second = run_once(spark, tmp_path, pipeline, server)
-    assert second.sinks["per_minute"].records_read == 2
+    assert (second.sinks["per_minute"].records_read, second.sinks["per_minute"].late_rows) == (3, 1)
     assert results(server, names["results"])[1:2] == [(b"Berne", 9, 1, 7.0)]
     assert len(results(server, names["results"])) == 3
 
@@ -93,7 +95,7 @@ def test_windows_of_a_topic_into_a_topic(spark: SparkSession, server: Server, to
         dead_letters.PIPELINE: pipeline.name.encode(),
     }
     assert mistyped.value() == b'{"city": 1, "total": "no number"}'
-    assert consumed(server, f"pipeline.{pipeline.name}", names["orders"]) == 7
+    assert consumed(server, f"pipeline.{pipeline.name}", names["orders"]) == 8
 
 
 def consumed(server: Server, group_id: str, topic: str) -> int:
@@ -196,3 +198,26 @@ def test_replay_leaves_the_live_run_alone(
     assert replay().epochs_skipped > 0
     assert results(ottla, names["results"]) == [(b"Berne", 2, 1, 1.0)]
     assert not (tmp_path / pipeline.checkpoint).exists()
+
+
+def test_replay_of_too_many_records_that_fail_writes_nothing(
+    spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path
+) -> None:
+    """All of it is one epoch: what has been written could not be taken back."""
+    names = {"orders": topics.create(ottla), "results": topics.create(ottla), "dead": topics.create(ottla)}
+    text = ORDERS.format(name=topics.name(), **names).replace("max_rate = 0.5", "max_rate = 0.1")
+    produce(ottla, names["orders"], [b"broken"] * 3, timestamp=1_000)
+    produce(ottla, names["orders"], [b"broken"] * 2 + [order("Berne", 1, 2.0)] * 18, timestamp=2_000)
+    options, span = RunOptions(str(tmp_path), ottla.bootstrap), Span(1_000, 3_000)
+
+    def replay(text: str) -> SinkStatus:
+        pipeline = pipeline_in(tmp_path, text)
+        run = ReplayRun(spark, pipeline, options, span, span.replay_of(pipeline))
+        run.run(lambda _: None)
+        return run.status.sinks["per_minute"]
+
+    with pytest.raises(TooManyFailures, match=r"5 of 23 records .* nothing is written. One of them is no JSON object"):
+        replay(text)
+    assert committed(ottla.bootstrap, names["dead"], 1) == []
+    span = Span(2_000, 3_000)
+    assert (replay(text).rows_written, len(committed(ottla.bootstrap, names["dead"], 1))) == (1, 2)

@@ -52,6 +52,7 @@ class SinkQuery:
     training: Training | None = None
     scans: int = 1
     """How many branches of the plan read the sources: the rows', and one for each that has dead letters."""
+    has_dead_letters: bool = False
 
 
 def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
@@ -68,7 +69,7 @@ def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
     queries = [_query(pipeline, reading, sink, rows_for(sink.name), claimed[sink.name]) for sink in pipeline.sinks]
     if left := claimed[DEAD_LETTER_SINK]:
         dead = _dead(pipeline, rows_for(DEAD_LETTER_SINK), left)
-        queries.append(SinkQuery(dead_letter_sink(pipeline), dead, None, len(left)))
+        queries.append(SinkQuery(dead_letter_sink(pipeline), dead, None, len(left), has_dead_letters=True))
     return queries
 
 
@@ -139,7 +140,7 @@ def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, 
             frame = records_of(frame, sink)
             if dead_of:
                 frame = frame.unionByName(_dead(pipeline, rows, dead_of))
-        return SinkQuery(sink, frame, None, 1 + len(dead_of))
+        return SinkQuery(sink, frame, None, 1 + len(dead_of), bool(dead_of))
     steps = {step.name: step for step in pipeline.steps}
     late = [steps[name] for name in in_order(inputs) if name in before and name not in rows]
     known = {step.name for step in late}

@@ -3,34 +3,40 @@
 Rule 1: the live run is neither fenced nor moved: the replay has other transactional ids, and publishes no offsets.
 Rule 2: one replay is written once. Asked for again, what is written is found and skipped; another pipeline, another
         span or another name is another replay.
-Rule 3: `errors.max_rate` does not stop it: all is one epoch, and is written when its dead letters are counted.
+Rule 3: all is one epoch, so `errors.max_rate` is judged before anything is written: records that fail are counted
+        first, which reads and parses the span once more.
 """
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Final
 
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from ottla.observe.trace import warn
+from ottla.pipelines import dead_letters
 from ottla.pipelines.checkpoint import Checkpoint, SinkStatus
 from ottla.pipelines.document import spec_hash
-from ottla.pipelines.failures import BackOff, failure_of
+from ottla.pipelines.failures import BackOff, FailureRate, failure_of
 from ottla.pipelines.identity import Identity
 from ottla.pipelines.paths import resolved
+from ottla.pipelines.reading import reading_of
 from ottla.pipelines.spark import topic_source
 from ottla.pipelines.spark.build import SinkQuery, build, settled
 from ottla.pipelines.spark.queries import GaveUp, Stopping
+from ottla.pipelines.spark.records import IS_DEAD
 from ottla.pipelines.spark.run import RunOptions, new_status, run_name, settled_parallelism
 from ottla.pipelines.spark.sinks.writers import writer_of
 from ottla.pipelines.spark.sinks.writing import Run
 from ottla.pipelines.spark.sources import Reading
 from ottla.pipelines.spark.training import results
-from ottla.pipelines.spec import Pipeline
+from ottla.pipelines.spec import FilesSource, Pipeline
+from ottla.pipelines.topic_survey import records_between
 
 _EPOCH: Final = 0
 _HASH_CHARACTERS: Final = 8
@@ -77,6 +83,7 @@ class ReplayRun:
             queries, run = self._prepared()
             self.status.sinks = {query.sink.name: SinkStatus() for query in queries}
             self.status.state = "running"
+            self._check_failures(queries)
             for query in queries:
                 self._write(query, run)
                 self._checkpoint.tell(self.status)
@@ -113,6 +120,30 @@ class ReplayRun:
         run = Run(identity, self.name, kept.checkpoint_id, bootstrap, delivery, directory)
         return [settled(query, parallelism) for query in queries], run
 
+    def _check_failures(self, queries: list[SinkQuery]) -> None:
+        """Raises TooManyFailures."""
+        rows = [query.frame.where(IS_DEAD) for query in queries if query.has_dead_letters]
+        if not rows:
+            return
+        dead = reduce(DataFrame.unionByName, rows)
+        if failed := dead.count():
+            rate = FailureRate(self._pipeline.errors.max_rate)
+            rate.check_before(self._records(), failed, lambda: _reason(dead.first()))
+
+    def _records(self) -> int:
+        """How many there are in the span: offsets of topics, lines of files."""
+        spark, span, count = self._spark, self._span, 0
+        for source in self._pipeline.sources:
+            if isinstance(source, FilesSource):
+                after, before = span.moments
+                lines = spark.read.text(
+                    resolved(self._options.directory, source.path), modifiedAfter=after, modifiedBefore=before
+                )
+                count += lines.count()
+            elif not source.table:
+                count += records_between(reading_of(source, self._options.bootstrap), span.from_ms, span.to_ms)
+        return count
+
     def _write(self, query: SinkQuery, run: Run) -> None:
         status, back_off = self.status.sinks[query.sink.name], BackOff()
         writer = writer_of(query.sink, run, self._spark)
@@ -137,3 +168,8 @@ class ReplayRun:
 
     def _rows(self, query: SinkQuery) -> DataFrame:
         return query.frame if query.training is None else results(query, query.frame)
+
+
+def _reason(letter: Row | None) -> str:
+    assert letter is not None, "there is one at least"
+    return next(str(header.value, "utf-8") for header in letter.headers if header.key == dead_letters.ERROR)

@@ -54,6 +54,9 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = off
 logger.python.name = org.apache.spark.api.python
 logger.python.level = off
+# Spark takes this one's level for that of the console, and says so if it is another than the root's.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 """
 _LOCAL_SHUFFLE_PARTITIONS_MAX: Final = 8
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
