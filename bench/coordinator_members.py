@@ -1,7 +1,8 @@
 """Members of a group that speak the protocol themselves, so that no client library is what is measured.
 
-All connect first and join at once. A member that is told to do something does it at once; otherwise it sends a
-heartbeat every tenth of a second.
+All connect first, and ask what the broker can do, as clients do: a connection that the broker has yet to accept would
+let the first member's second heartbeat come before the last one's join. Then all join at once. A member that is told to
+do something does it at once; otherwise it sends a heartbeat every tenth of a second.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import uvloop
 
 from bench.raw_client import frame
 from ottla.wire.api import ApiKey
+from ottla.wire.api.api_versions import ApiVersionsRequest
 from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -31,6 +33,7 @@ _REBALANCE_MS = 60_000
 _STABLE_S_MAX = 120.0
 _JOIN_VERSION, _SYNC_VERSION, _HEARTBEAT_VERSION, _LEAVE_VERSION = 9, 5, 4, 5
 _CONSUMER_VERSION = 1
+_API_VERSIONS_VERSION = 0
 _LEAVES = -1
 _PROTOCOL = "bench"
 _METADATA = bytes(32)
@@ -221,7 +224,10 @@ def time_to_stable(port: int, make_group: Callable[[], Group]) -> float:
 
 async def _time_to_stable(port: int, group: Group) -> float:
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(group.size)]
-    members = [group.member(Connection(*pair)) for pair in streams]
+    connections = [Connection(*pair) for pair in streams]
+    for connection in connections:
+        await connection.ask(ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, ApiVersionsRequest())
+    members = [group.member(connection) for connection in connections]
     started = time.perf_counter()
     tasks = [asyncio.create_task(member.take_part()) for member in members]
     waiting = asyncio.create_task(group.stable.wait())

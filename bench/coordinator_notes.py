@@ -14,8 +14,8 @@ LINES: dict[str, str] = broker_notes.LINES | {
 }
 
 _HEARTBEATS = (
-    "members that wait for others' partitions ask every 100 ms, so that the time is one such wait, in Kafka too, and "
-    "what comes before it: a group that forms in one wait or in two is a matter of which heartbeat came first"
+    "who waits for others' partitions rests 100 ms, in Kafka too; the rest of the time is the work of the joins, which "
+    "come all at once and are decided one after the other, each with the target and the log records it changes"
 )
 _ONE_THREAD = "the loop is busy all the while: the time is its CPU time; Kafka has both cores"
 
