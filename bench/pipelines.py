@@ -155,7 +155,8 @@ def _measure(jobs: list[Job], broker: str, rounds: int, home: Path, table: Table
 def _say(broker: str, job: Job, number: int, done: Run) -> None:
     rate = job["records"] / (done["steady_s"] if number else done["wall_s"])
     what = f"round {number}" if number else "cold"
-    print(f"{broker}, {job['kind']}, {job['way']}, {what}: {rate:,.0f} records/s", file=sys.stderr, flush=True)
+    said = f"{rate:,.0f} records/s, {done['cpu_s']:.1f} s on the CPU, the broker {done['broker_cpu_s']:.2f} s"
+    print(f"{broker}, {job['kind']}, {job['way']}, {what}: {said}", file=sys.stderr, flush=True)
 
 
 def _brokers(sizes: Sizes) -> list[Broker]:
