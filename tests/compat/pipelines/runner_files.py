@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import pytest
+from nodes.ottla_node import wait_until
 from nodes.topics import Server
 
 from ottla.pipelines import Pipeline, load_toml
@@ -49,12 +51,19 @@ class Driver:
     """`ottla pipeline run` in processes of its own: Python and the JVM that it starts."""
 
     def __init__(
-        self, home: Path, server: Server | None = None, *options: str, once: bool = True, log: str = "driver.log"
+        self,
+        home: Path,
+        server: Server | None = None,
+        *options: str,
+        once: bool = True,
+        log: str = "driver.log",
+        program: Sequence[str] = (str(OTTLA),),
     ) -> None:
+        """`program` is `ottla`, or what takes its arguments."""
         self._log = home / log
         bootstrap = ["-b", server.bootstrap] if server is not None else []
         given = [*bootstrap, *QUICK, *options, *(["--once"] if once else [])]
-        command = [str(OTTLA), "pipeline", "run", "pipeline.toml", *given]
+        command = [*program, "pipeline", "run", "pipeline.toml", *given]
         with self._log.open("ab") as said:
             self._process = subprocess.Popen(
                 command, cwd=home, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
@@ -69,8 +78,28 @@ class Driver:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def wait(self, timeout_s: float = 180.0) -> int:
+    def stop(self) -> None:
+        """As somebody does who wants it to end well."""
+        self._process.terminate()
+
+    def wait(self, timeout_s: float = 600.0) -> int:
         return self._process.wait(timeout_s)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 600.0) -> None:
+        """While the driver runs: one that ended tells why."""
+
+        def holds() -> bool:
+            if not self.running:
+                self.fail()
+            return condition()
+
+        wait_until(holds, what, timeout_s)
+
+    def fail(self) -> NoReturn:
+        """With what it said; what cannot be had from Maven is no failure."""
+        if "unresolved dependency" in self.log():
+            pytest.skip("Delta is not to be had from Maven here")
+        pytest.fail(self.log())
 
     def log(self) -> str:
         return self._log.read_text()[-4000:]

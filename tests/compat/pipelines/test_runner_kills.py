@@ -1,95 +1,116 @@
-"""Drivers killed in the middle of an epoch: what readers find in the end is what was sent, once."""
+"""Drivers, tasks and brokers that die in the middle of epochs: what readers find in the end is what was sent, once."""
 
 import json
-from collections import Counter
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
-import pyarrow.parquet as pq
-from committed_records import committed
-from nodes.ottla_node import OttlaNode, wait_until
+import dying_driver
+import pytest
+from committed_records import marker
+from killed_orders import ROWS, STATE, KilledOrders
+from mishaps import SMALL_BATCHES
+from nodes.ottla_node import OttlaNode, running_node
 from nodes.topics import Topics
 from postgres_server import Postgres
-from runner_files import Driver, pipeline_in, write_lines
+from runner_files import Driver
 
-FILES, ROWS = 6, 50
-PIPELINE = """
-name = "{name}"
-[source.orders]
-files = "in"
-parse = "json"
-schema = "id BIGINT, city STRING"
-max_files_per_batch = 1
-[[step]]
-sql = "SELECT id, upper(city) AS city FROM orders"
-[sink.table]
-postgres = "{url}"
-table = "{table}"
-[sink.files]
-parquet = "out"
-partition_by = "city"
-[sink.topic]
-topic = "{topic}"
-key = "id"
-parallelism = 2
-"""
+from ottla.pipelines.identity import Identity
+
+ROOMY = ("--master", "local[12]", *SMALL_BATCHES)
+"""Tasks that are held leave room for the others."""
+PATIENT = ("--master", "local[12,4]", *SMALL_BATCHES)
+"""Spark itself tries a task again, as it does on clusters."""
 
 
-def killed_when(home: Path, node: OttlaNode, happens: Callable[[], bool], what: str) -> None:
-    driver = Driver(home, node)
-
-    def seen() -> bool:
-        assert driver.running, driver.log()
-        return happens()
-
-    try:
-        wait_until(seen, what, 180)
-    finally:
-        driver.kill()
+@pytest.fixture
+def drivers() -> Iterator[list[Driver]]:
+    """Whatever is left of them at the end of a test."""
+    started: list[Driver] = []
+    yield started
+    for driver in started:
+        if driver.running:
+            driver.kill()
 
 
 def test_killed_drivers_lose_and_double_nothing(
-    ottla: OttlaNode, postgres: Postgres, topics: Topics, tmp_path: Path
+    ottla: OttlaNode, postgres: Postgres, topics: Topics, tmp_path: Path, drivers: list[Driver]
 ) -> None:
-    """Once while PostgreSQL has an epoch's rows and has not committed them, once while Parquet files are written."""
-    table, topic = "killed", topics.create(ottla)
-    pipeline_in(tmp_path, PIPELINE.format(name=topics.name(), url=postgres.url, table=table, topic=topic))
-    for file in range(FILES):
-        rows = [{"id": file * ROWS + row, "city": f"city-{row % 2}"} for row in range(ROWS)]
-        write_lines(tmp_path / "in" / f"{file}.json", rows)
+    """First in the middle of an epoch, then when every sink has written one that Spark knows nothing of.
 
-    with psycopg.connect(postgres.url, autocommit=True) as watching, psycopg.connect(postgres.url) as holding:
-        watching.execute(f"CREATE TABLE {table} (id bigint, city text)")
-        holding.execute(f"LOCK TABLE {table} IN SHARE MODE")  # Whoever writes it waits.
-        waiting = "SELECT count(*) FROM pg_locks WHERE relation = %s::regclass AND NOT granted"
-        killed_when(
-            tmp_path,
-            ottla,
-            lambda: watching.execute(waiting, (table,)).fetchone() == (1,),
-            "an epoch waits to be written to PostgreSQL",
-        )
-        holding.rollback()
-        assert watching.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    The first kill hits a topic with one task's transaction committed and the other's open, and tasks that write to the
+    table and to files. After the second each sink must find its epoch, and leave it; windows and sums are right.
+    """
+    sinks = (*ROWS, *STATE)
+    orders = KilledOrders(tmp_path, ottla, topics, sinks, postgres)
+    orders.send(200)
+    orders.mishaps.at(105, **dict.fromkeys(ROWS, "hold"))
+    drivers.append(driver := Driver(tmp_path, ottla, *ROOMY, once=False))
+    driver.wait_until(lambda: orders.mishaps.taken(*ROWS), "sinks are in the middle of an epoch")
+    groups = [Identity(orders.name).marker_group_id("topic", task) for task in range(2)]
 
-    own = tmp_path / "out" / "_ottla"
-    done = len(list(own.glob("*/*.json")))
-    killed_when(
-        tmp_path,
-        ottla,
-        lambda: (
-            len(list(own.glob("*/*.json"))) > done  # It has written an epoch, and is in the next.
-            and any(not epoch.with_suffix(".json").exists() for epoch in own.glob("*/*.staged"))
-        ),
-        "an epoch is being written to Parquet",
-    )
+    def epochs_of_tasks() -> set[int]:
+        found = (marker(ottla.bootstrap, group, orders.topics["results"]) for group in groups)
+        return {one.offset for one in found if one is not None}
 
-    driver = Driver(tmp_path, ottla)
+    driver.wait_until(lambda: len(epochs_of_tasks()) == 2, "one task has committed, the other has not")
+    begun = max(epochs_of_tasks()) - 1
+    orders.send(200)
+    driver.kill()
+    orders.mishaps.end_with_their_processes()
+
+    outcomes = tmp_path / "outcomes"
+    dying = (sys.executable, dying_driver.__file__, str(len(sinks)), str(begun + 1), str(outcomes))
+    drivers.append(driver := Driver(tmp_path, ottla, *ROOMY, once=False, program=dying))
+    driver.wait()
+    written = [json.loads(line) for line in outcomes.read_text().splitlines()]
+    assert [one["skipped"] for one in written if (one["sink"], one["epoch"]) == ("topic", begun)] == [1], written
+    assert all(orders.checkpoint.unfinished(sink) is not None for sink in sinks), driver.log()
+
+    orders.send(200)
+    orders.close_windows()
+    drivers.append(driver := Driver(tmp_path, ottla, *ROOMY))
     assert driver.wait() == 0, driver.log()
-    once = dict.fromkeys(range(FILES * ROWS), 1)
-    with psycopg.connect(postgres.url) as connection:
-        assert Counter(row[0] for row in connection.execute(f"SELECT id FROM {table}")) == once
-    read = pq.read_table(tmp_path / "out")
-    assert Counter(read.column("id").to_pylist()) == once
-    assert set(read.column("city").to_pylist()) == {"CITY-0", "CITY-1"}
-    assert Counter(json.loads(record.value())["id"] for record in committed(ottla.bootstrap, topic, 1)) == once
+    status = orders.status()
+    assert status is not None
+    skipped = {name: sink.epochs_skipped for name, sink in status.sinks.items()}
+    assert skipped == dict.fromkeys(sinks, 1) | {"topic": 2}  # Of both its tasks.
+    orders.check()
+
+
+def test_failing_tasks_and_a_killed_broker_lose_and_double_nothing(
+    postgres: Postgres, topics: Topics, tmp_path: Path, drivers: list[Driver]
+) -> None:
+    """One run lives through all of it: processes of tasks killed, an error, and the broker killed, twice."""
+    with running_node(tmp_path / "node") as node:
+        orders = KilledOrders(tmp_path / "run", node, topics, ROWS, postgres)
+        drivers.append(driver := Driver(orders.home, node, *PATIENT, once=False))
+
+        def written(count: int, **mishaps: str) -> None:
+            orders.mishaps.end()
+            orders.mishaps.at(orders.sent + count // 3, **mishaps)
+            orders.send(count)
+            driver.wait_until(orders.all_done, f"{orders.sent} orders are done")
+            assert orders.mishaps.taken(*mishaps)
+
+        written(60)
+        restarts = orders.restarts()
+        written(60, **dict.fromkeys(ROWS, "kill"))
+        written(60, topic="raise")
+        assert orders.restarts() == restarts  # Spark tried the tasks again, and that was all.
+
+        orders.mishaps.end()
+        orders.mishaps.at(orders.sent + 20, topic="hold")
+        orders.send(60)
+        driver.wait_until(lambda: orders.mishaps.taken("topic"), "a transaction is open")
+        node.kill()
+        orders.mishaps.end()  # The task finds nobody for a while.
+        node.start()
+        driver.wait_until(orders.all_done, f"{orders.sent} orders are done")
+
+        node.kill()
+        node.start()
+        written(60)
+        driver.stop()
+        assert driver.wait() == 0, driver.log()
+        orders.check()
