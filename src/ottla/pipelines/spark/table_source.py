@@ -2,14 +2,14 @@
 
 Rule 1: Spark plans a table once, when the query is made, and computes the plan in every epoch. So the plan says no more
         than how many tasks share the table; what it holds they find out when they run (`table_pins`).
-Rule 2: Spark writes down that an epoch has begun before its tasks run. So their epoch is the one that the checkpoint
-        has begun and not ended.
+Rule 2: tasks know their epoch by a property that Spark hands to every task of it.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -25,9 +25,8 @@ from ottla.pipelines.topic_survey import TopicSurvey
 from ottla.wire.errors import Error
 
 FORMAT: Final = "ottla-table"
-_DIRECTORY: Final = "ottla-tables"
-_CHECKPOINT: Final = "checkpoint"
-_SINK: Final = "sink"
+_DIRECTORY: Final = "directory"
+_EPOCH: Final = "streaming.sql.batchId"
 
 
 def read_table(
@@ -36,7 +35,7 @@ def read_table(
     """In every epoch of the sink's query: the latest record of each key of each partition, if it has a value."""
     spark.dataSource.register(TableDataSource)
     options = to_options(reading_of(source, bootstrap, start=Start()))
-    options |= {_CHECKPOINT: checkpoint.directory, _SINK: sink}
+    options[_DIRECTORY] = os.path.join(checkpoint.sink(sink), "ottla-tables", source.name)
     return spark.read.format(FORMAT).options(**options).load()
 
 
@@ -50,8 +49,8 @@ class TableDataSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002  # Spark's name.
         options = dict(self.options)
-        checkpoint, sink = options.pop(_CHECKPOINT), options.pop(_SINK)
-        return TableReader(from_options(options), checkpoint, sink)
+        directory = options.pop(_DIRECTORY)
+        return TableReader(from_options(options), directory)
 
 
 class Share(InputPartition):
@@ -62,22 +61,19 @@ class Share(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    def __init__(self, reading: Reading, checkpoint: str, sink: str) -> None:
-        self._reading, self._checkpoint, self._sink = reading, checkpoint, sink
+    def __init__(self, reading: Reading, directory: str) -> None:
+        self._reading, self._directory = reading, directory
 
     def partitions(self) -> Sequence[InputPartition]:
-        tasks = len(self._survey())
+        tasks = len(self._survey()) or 1  # Those that fit a pattern may come later.
         return [Share(number, tasks) for number in range(tasks)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Where nothing was planned Spark still reads once, with None (4.1) or with a partition of its own (4.3)."""
-        if not isinstance(partition, Share):
-            return
-        checkpoint = Checkpoint(self._checkpoint)
-        epoch = checkpoint.unfinished(self._sink)
-        assert epoch is not None, f"table {self._reading.source} is read, and sink {self._sink} is in no epoch"
-        pins = TablePins(os.path.join(checkpoint.sink(self._sink), _DIRECTORY, self._reading.source))
-        for part in pins.parts(epoch, self._survey)[partition.number :: partition.of]:
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Share)
+        context = TaskContext.get()
+        epoch = context.getLocalProperty(_EPOCH) if context is not None else None
+        assert epoch is not None, f"table {self._reading.source} is read in no epoch"
+        for part in TablePins(self._directory).parts(int(epoch), self._survey)[partition.number :: partition.of]:
             yield from read_part(self._reading, part)
 
     def _survey(self) -> Logs:
