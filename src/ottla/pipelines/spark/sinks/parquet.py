@@ -52,7 +52,8 @@ class ParquetWriter:
             self._stage(rows, staged)
             count = rows.sparkSession.read.schema(rows.schema).parquet(staged).count()
             moves = self._moves(staged, epoch) if count else []  # Spark writes a file for no rows, too.
-            self._files.write(moving, json.dumps({"rows": count, "staged": name, "moves": moves}))
+            listed = json.dumps({"rows": count, "staged": name, "moves": moves})
+            self._files.write_first(moving, listed, f"{moving}.{self._run}")
         listed = json.loads(self._files.read(moving))
         staged = f"{self._own}/{listed['staged']}"
         for source, target in listed["moves"]:
@@ -123,13 +124,15 @@ class _Files:
         if not self._system.rename(self._path(source), self._path(target)):
             raise OSError(f"{source} cannot be renamed to {target}")
 
-    def write(self, path: str, text: str) -> None:
-        """It appears whole."""
-        made = self._path(path + ".new")
+    def write_first(self, path: str, text: str, temporary: str) -> None:
+        """It appears whole, unless it is there: an older run that was not dead came first, and its word counts."""
+        made = self._path(temporary)
         stream = self._system.create(made, True)
         stream.write(bytearray(text.encode()))
         stream.close()
-        if not self._system.rename(made, self._path(path)):
+        if self.exists(path):
+            self.delete(temporary)
+        elif not self._system.rename(made, self._path(path)):
             raise OSError(f"{path} cannot be written")
 
     def read(self, path: str) -> str:
