@@ -6,9 +6,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from committed_records import committed
+from killed_orders import KilledOrders
+from mishaps import SMALL_BATCHES
 from nodes.ottla_node import OttlaNode, running_node
-from nodes.topics import KEEPING
+from nodes.topics import KEEPING, Topics
 from peers.client import Client
+from postgres_server import Postgres
 from runner_files import Driver, pipeline_in
 from spark_cluster import running_cluster
 
@@ -40,6 +43,8 @@ input = "checked"
 dead_letter = "orders-dead"
 max_rate = 0.5
 """
+FEW = ("--conf", "spark.executor.memory=700m", "--conf", "spark.sql.shuffle.partitions=2")
+"""An executor takes as much memory as the worker has, and a task for each partition of state takes its time."""
 CODE = """
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,6 +73,15 @@ def order(number: int) -> bytes:
     return json.dumps({"id": number, "city": f"city-{number % 3}", "total": total, "event_time": at}).encode()
 
 
+@pytest.fixture(autouse=True)
+def _spark_on_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        require_spark()
+    except MissingRequirement as missing:
+        pytest.skip(str(missing))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+
+
 Results = tuple[list[tuple[object, ...]], list[bytes], list[tuple[object, ...]]]
 
 
@@ -84,7 +98,7 @@ def computed(node: OttlaNode, home: Path, *options: str) -> Results:
         producer.produce("orders", order(number), partition=number % PARTITIONS)
     assert producer.flush(30) == 0
     driver = Driver(home, node, *options)
-    assert driver.wait(300) == 0, driver.log()
+    assert driver.wait() == 0, driver.log()
     windows = [
         (record.key(), *(json.loads(record.value())[name] for name in ("n", "cents")), json.loads(record.value())["w"])
         for record in committed(node.bootstrap, "orders-per-minute", PARTITIONS)
@@ -94,20 +108,33 @@ def computed(node: OttlaNode, home: Path, *options: str) -> Results:
     return sorted(windows, key=str), dead, sorted(tuple(row[name] for name in ("id", "city", "cents")) for row in rows)
 
 
-def test_same_file_gives_the_same_on_a_cluster(
-    ottla: OttlaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    try:
-        require_spark()
-    except MissingRequirement as missing:
-        pytest.skip(str(missing))
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+def test_same_file_gives_the_same_on_a_cluster(ottla: OttlaNode, tmp_path: Path) -> None:
     windows, dead, rows = here = computed(ottla, tmp_path / "here")
     assert (len(dead), len(rows)) == (8, ORDERS - 8)
     assert len(windows) > ORDERS // 10  # Three cities, ten orders a minute; the last minutes are not final yet.
 
-    # An executor takes as much memory as the worker has, and a task for each partition of state takes its time.
-    few = ("--conf", "spark.executor.memory=700m", "--conf", "spark.sql.shuffle.partitions=2")
     with running_node(tmp_path / "node", KEEPING) as other, running_cluster(tmp_path) as cluster:
-        assert computed(other, tmp_path / "there", "--master", cluster.url, *few) == here
+        assert computed(other, tmp_path / "there", "--master", cluster.url, *FEW) == here
         assert cluster.executors(), "no executor of the worker took part"
+
+
+def test_killed_worker_loses_and_doubles_nothing(
+    ottla: OttlaNode, postgres: Postgres, topics: Topics, tmp_path: Path
+) -> None:
+    """In the middle of a transaction; what its executor had computed is gone, too. Another worker comes."""
+    orders = KilledOrders(tmp_path / "run", ottla, topics, ("topic", "files"), postgres)
+    orders.send(200)
+    orders.mishaps.at(105, topic="hold")
+    with running_cluster(tmp_path) as cluster:
+        driver = Driver(orders.home, ottla, "--master", cluster.url, *FEW, *SMALL_BATCHES)
+        try:
+            driver.wait_until(lambda: orders.mishaps.taken("topic"), "a transaction is open")
+            cluster.kill_worker()
+            orders.mishaps.end_with_their_processes()
+            cluster.start_worker()
+            assert driver.wait() == 0, driver.log()
+        finally:
+            if driver.running:
+                driver.kill()
+        assert len(cluster.executors()) == 2
+    orders.check()
