@@ -2,11 +2,14 @@
 
 Whoever waits for an answer sleeps, and waking it costs more than sending. When many connections have answers at the
 same time, the first wakes the client and the others find it awake: so they go together, at the end of the loop's round.
+But not all of hundreds: a client that has some answers goes on while the broker works at the rest.
 Only whoever was the last to send, too, has nobody to go with, and a round of the loop less to wait for.
 """
 
 import asyncio
 from typing import Protocol
+
+_TOGETHER_MAX = 16
 
 
 class Sender(Protocol):
@@ -30,6 +33,8 @@ class Outbox:
             self._loop.call_soon(self._send)
         self._waiting.append(sender)
         self._last = sender
+        if len(self._waiting) >= _TOGETHER_MAX:
+            self._send()
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
