@@ -19,9 +19,11 @@ LATEST: Final = "latest"
 NAMES: Final = frozenset(
     {
         *("bootstrap", "source", "topics", "pattern", "start", "until", "isolation", "records_per_batch_max"),
-        *("records_per_second_max", "partitions_min", "on_data_loss"),
+        *("records_per_second_max", "partitions_min", "on_data_loss", "columns"),
     }
 )
+COLUMNS: Final = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""What a record can be read as, in this order."""
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -45,6 +47,8 @@ class Reading:
     records_per_second_max: int | None
     partitions_min: int | None
     on_data_loss: DataLoss
+    columns: tuple[str, ...] = COLUMNS
+    """Those that are made. What is not asked for costs nothing: Spark would copy it record by record to drop it."""
 
     @property
     def committed(self) -> bool:
@@ -52,7 +56,12 @@ class Reading:
 
 
 def reading_of(
-    source: TopicSource, bootstrap: str, *, start: Start | None = None, until: Start | None = None
+    source: TopicSource,
+    bootstrap: str,
+    *,
+    start: Start | None = None,
+    until: Start | None = None,
+    columns: tuple[str, ...] = COLUMNS,
 ) -> Reading:
     return Reading(
         bootstrap=bootstrap,
@@ -66,6 +75,7 @@ def reading_of(
         records_per_second_max=source.records_per_second_max,
         partitions_min=source.partitions_min,
         on_data_loss=source.on_data_loss,
+        columns=columns,
     )
 
 
@@ -82,6 +92,7 @@ def to_options(reading: Reading) -> dict[str, str]:
         "records_per_second_max": str(reading.records_per_second_max or ""),
         "partitions_min": str(reading.partitions_min or ""),
         "on_data_loss": reading.on_data_loss.value,
+        "columns": ",".join(reading.columns) if reading.columns != COLUMNS else "",
     }
     return {name: text for name, text in options.items() if text}
 
@@ -110,6 +121,7 @@ def from_options(options: Mapping[str, str]) -> Reading:
         records_per_second_max=_number(options, "records_per_second_max"),
         partitions_min=_number(options, "partitions_min"),
         on_data_loss=_one_of(DataLoss, "on_data_loss", options.get("on_data_loss", DataLoss.FAIL)),
+        columns=_read_columns(options.get("columns", "")) or COLUMNS,
     )
 
 
@@ -141,6 +153,13 @@ def _read_until(text: str) -> Start:
     if until.offsets or until.place == PLACES[0]:
         raise BadOption(f"option `until` is {text!r}; choose {LATEST} or milliseconds since 1970")
     return until
+
+
+def _read_columns(text: str) -> tuple[str, ...]:
+    named = {name.strip() for name in text.split(",") if name.strip()}
+    if unknown := sorted(named.difference(COLUMNS)):
+        raise BadOption(f"option `columns` has {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    return tuple(name for name in COLUMNS if name in named)
 
 
 def _one_of(kind: type[E], name: str, text: str) -> E:

@@ -1,4 +1,5 @@
-"""A light reading of a query: which tables it names, whether it keeps state, whether it can be repeated.
+"""A light reading of a query: which tables it names, whether it keeps state, whether it can be repeated, and whether it
+takes columns that it does not name.
 
 It is no parser of SQL, which Spark has: it sees words, brackets and quotes. That is enough to find a misspelt table
 before Spark starts.
@@ -43,6 +44,9 @@ _AGGREGATES: Final = {
 }
 _UNREPEATABLE: Final = {"RAND", "RANDOM", "RANDN", "UUID", "SHUFFLE", "MONOTONICALLY_INCREASING_ID"}
 _SEEDED: Final = {"RAND", "RANDOM", "RANDN"}  # Given a seed, they repeat themselves.
+_BY_EVERY_COLUMN: Final = {"NATURAL", "PIVOT", "UNPIVOT", "TABLE"}
+_BEFORE_STAR: Final = {"SELECT", "DISTINCT", "ALL", ",", "(", "."}
+_BEFORE_QUERY: Final = {"(", "ALL", "DISTINCT", "UNION", "EXCEPT", "INTERSECT", "MINUS"}
 _OPENS: Final = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -69,6 +73,8 @@ class Query:
     keeps_state: bool
     unrepeatable: tuple[Named, ...]
     """Functions that give something else when a batch is done again."""
+    takes_every_column: bool
+    """Columns that it does not name may count: in doubt they do."""
 
 
 def read_query(query: str) -> Query:
@@ -82,7 +88,9 @@ def read_query(query: str) -> Query:
     for table in _tables(tokens):
         if table.name.lower() not in defined:
             tables.setdefault(table.name.lower(), table)
-    return Query(tuple(tables.values()), _keeps_state(tokens), tuple(_unrepeatable(tokens)))
+    return Query(
+        tuple(tables.values()), _keeps_state(tokens), tuple(_unrepeatable(tokens)), _takes_every_column(tokens)
+    )
 
 
 def normal_query(query: str) -> str:
@@ -187,6 +195,19 @@ def _unrepeatable(tokens: list[Token]) -> Iterator[Named]:
     for token, opened, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if token.word in _UNREPEATABLE and opened.text == "(" and not (token.word in _SEEDED and after.text != ")"):
             yield Named(token.text, token.line)
+
+
+def _takes_every_column(tokens: list[Token]) -> bool:
+    """A star that is neither a product nor in count(*), a word that goes by all columns, or rows without SELECT."""
+    words = ["(", "(", *(token.word for token in tokens)]  # As if in brackets, so that each has two before it.
+    if _BY_EVERY_COLUMN.intersection(words) or ("|", ">") in pairwise(words):
+        return True
+    for earlier, before, word in zip(words, words[1:], words[2:], strict=False):
+        if word == "*" and before in _BEFORE_STAR and (earlier, before) != ("COUNT", "("):
+            return True
+        if word == "FROM" and before in _BEFORE_QUERY:
+            return True
+    return False
 
 
 def _unquoted(token: Token) -> str:

@@ -59,7 +59,10 @@ class UnreadableRecords(Exception):
 
 
 def fetch_range(reading: Reading, wanted: Range) -> Iterator[Any]:
-    """The records of a range as Arrow batches of `SCHEMA`. Raises ClientError, DataLost or UnreadableRecords."""
+    """The records of a range as Arrow batches of `SCHEMA`, of the columns that are read.
+
+    Raises ClientError, DataLost or UnreadableRecords.
+    """
     with asyncio.Runner() as runner:
         fetch = _Fetch(reading, wanted, runner)
         try:
@@ -73,6 +76,7 @@ class _Fetch:
         self._reading = reading
         self._wanted = wanted
         self._runner = runner
+        self._schema = pyarrow.schema([SCHEMA.field(name) for name in reading.columns])
         self._client = Client(reading.bootstrap, client_id=f"ottla-pipeline-{reading.source or 'topics'}")
         self._bytes_needed = FETCH_BYTES_MIN
         self._bytes_per_offset = _GUESSED_RECORD_BYTES
@@ -136,19 +140,15 @@ class _Fetch:
         if offsets[-1].as_py() >= self._wanted.end:
             within = pyarrow.compute.sum(pyarrow.compute.less(offsets, self._wanted.end)).as_py()
             batch = batch.slice(0, within)
-        topic = pyarrow.repeat(pyarrow.scalar(self._wanted.partition.topic), len(batch))
-        return pyarrow.record_batch(
-            [
-                batch.column("key"),
-                batch.column("value"),
-                topic,
-                batch.column("partition"),
-                batch.column("offset"),
-                _microseconds(batch.column("timestamp")),
-                batch.column("headers").cast(SCHEMA.field("_headers").type),
-            ],
-            schema=SCHEMA,
-        )
+        return pyarrow.record_batch([self._column(batch, name) for name in self._schema.names], schema=self._schema)
+
+    def _column(self, batch: Any, name: str) -> Any:
+        if name == "_topic":
+            return pyarrow.repeat(pyarrow.scalar(self._wanted.partition.topic), len(batch))
+        column = batch.column(name.removeprefix("_"))
+        if name == "_timestamp":
+            return _microseconds(column)
+        return column.cast(SCHEMA.field(name).type) if name == "_headers" else column
 
     # -- Asking
 

@@ -8,12 +8,14 @@ import pytest
 from nodes.ottla_node import OttlaNode
 from nodes.topics import Server, Topics
 from peers.client import Client
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import SparkRuntimeException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from topic_streams import source
 
+from ottla.pipelines.spark.parse import parse
+from ottla.pipelines.spark.rows import columns_from
 from ottla.pipelines.spark.topic_source import CAUGHT_UP, COLUMNS, read_all, read_between, read_stream
-from ottla.pipelines.spec import Start, TopicSource
+from ottla.pipelines.spec import Parse, Schema, Start, TopicSource
 
 TIME_MS = 1_700_000_000_000
 
@@ -84,6 +86,53 @@ def test_rows_have_every_part_of_a_record(spark: SparkSession, server: Server, t
     ]
     assert [row._key for row in rows] == [b"key-%d" % number if number % 3 else None for number in range(10)]
     assert [tuple(header) for header in rows[7]._headers] == [("number", b"7"), ("nothing", None)]
+
+
+def test_only_the_columns_that_are_asked_for_are_made(spark: SparkSession, server: Server, topics: Topics) -> None:
+    topic = topics.create(server)
+    send(server, topic, range(10))
+    asked = ("_value", "_offset", "_headers")
+    frame = read_between(spark, source(topic), server.bootstrap, TIME_MS, TIME_MS + 10, asked)
+    assert tuple(frame.columns) == asked
+    rows = frame.orderBy("_offset").collect()
+    assert [(row._value, row._offset, row._headers[0].value) for row in rows] == [
+        (b"%d" % number, number, b"%d" % number) for number in range(10)
+    ]
+
+
+@pytest.mark.parametrize("keep_failures", [False, True])
+def test_json_is_parsed_once_however_many_ask_for_it(spark: SparkSession, *, keep_failures: bool) -> None:
+    """Spark puts what a column is made of into every condition on it; parsing is most of what a pipeline does."""
+    columns = columns_from("city STRING, total DOUBLE")
+    raw = spark.createDataFrame([], COLUMNS)
+    rows = parse(raw, source("t", parse=Parse.JSON), columns, keep_failures=keep_failures)
+    asked = rows.frame.where("total >= 10 AND city <> 'Ulm'").groupBy("city").sum("total")
+    assert asked._jdf.queryExecution().optimizedPlan().toString().count("from_json(") == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "schema"),
+    [
+        (Parse.JSON, None),
+        (
+            Parse.AVRO,
+            Schema(
+                '{"type": "record", "name": "Order", "fields": [{"name": "city", "type": "string"}, '
+                '{"name": "total", "type": "double"}]}'
+            ),
+        ),
+    ],
+)
+def test_record_that_fails_stops_the_query_that_asks_for_others(
+    spark: SparkSession, form: Parse, schema: Schema | None
+) -> None:
+    """Its columns are null. A condition on one of them must not drop the record before anybody looks at it."""
+    raw = spark.createDataFrame([(None, b"\xff{", "orders", 3, 42, None, None)], COLUMNS)
+    columns = columns_from("city STRING, total DOUBLE")
+    rows = parse(raw, source("orders", parse=form, schema=schema), columns, keep_failures=False)
+    for asked in (rows.frame.where("total >= 10"), rows.frame.where("city = 'Ulm'").select("_key")):
+        with pytest.raises(SparkRuntimeException, match="source shop: orders-3 at offset 42 cannot be parsed"):
+            asked.collect()
 
 
 def test_what_lies_between_two_times_is_a_frame(spark: SparkSession, server: Server, topics: Topics) -> None:

@@ -9,7 +9,7 @@ from ottla.observe.trace import recording
 from ottla.pipelines.allowance import Allowance
 from ottla.pipelines.losses import DataLost, report
 from ottla.pipelines.ranges import Log, Loss, LossKind
-from ottla.pipelines.reading import BadOption, Reading, from_options, to_options
+from ottla.pipelines.reading import COLUMNS, BadOption, Reading, from_options, to_options
 from ottla.pipelines.spec import DataLoss, Isolation, Start
 from ottla.pipelines.starts import Beginning, Late, NoSuchPartition, begin
 
@@ -39,6 +39,7 @@ READINGS = st.builds(
     records_per_second_max=st.one_of(st.none(), NUMBERS),
     partitions_min=st.one_of(st.none(), NUMBERS),
     on_data_loss=st.sampled_from(DataLoss),
+    columns=st.sets(st.sampled_from(COLUMNS), min_size=1).map(lambda names: tuple(n for n in COLUMNS if n in names)),
 )
 
 
@@ -63,6 +64,7 @@ def test_options_say_all_there_is_to_a_reading(reading: Reading) -> None:
         ({"bootstrap": "b", "topics": "a", "isolation": "dirty"}, "'dirty'; choose read_committed or read_uncommitted"),
         ({"bootstrap": "b", "topics": "a", "records_per_batch_max": "0"}, "'0'; choose a whole number from 1"),
         ({"bootstrap": "b", "topics": "a", "partitions_min": "many"}, "'many'; choose a whole number from 1"),
+        ({"bootstrap": "b", "topics": "a", "columns": "_key, _valu"}, "`columns` has '_valu'; there are _key, _value"),
         ({"bootstrap": "b", "topics": "a", "on_data_loss": "hide"}, "'hide'; choose fail or warn"),
     ],
 )

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from ottla.observe.trace import warn
 from ottla.pipelines import dead_letters
 from ottla.pipelines.checkpoint import Checkpoint, SinkStatus
+from ottla.pipelines.columns_read import columns_read
 from ottla.pipelines.document import spec_hash
 from ottla.pipelines.failures import BackOff, FailureRate, failure_of
 from ottla.pipelines.identity import Identity
@@ -105,7 +106,9 @@ class ReplayRun:
         reading = Reading(
             spark,
             self._options.directory,
-            lambda source: topic_source.read_between(spark, source, bootstrap, span.from_ms, span.to_ms),
+            lambda source: topic_source.read_between(
+                spark, source, bootstrap, span.from_ms, span.to_ms, columns_read(self._pipeline, source)
+            ),
             lambda source: topic_source.read_all(spark, source, bootstrap),
             dict[str, StructType](),
             keep_failures=bool(self._pipeline.errors.dead_letter),

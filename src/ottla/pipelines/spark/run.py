@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from ottla.observe.trace import trace
 from ottla.pipelines.checkpoint import Checkpoint, Kept, Status
+from ottla.pipelines.columns_read import columns_read
 from ottla.pipelines.document import spec_hash
 from ottla.pipelines.failures import FailureRate, failure_of
 from ottla.pipelines.identity import Identity
@@ -171,7 +172,9 @@ def live_reading(
     return Reading(
         spark,
         options.directory,
-        lambda source: topic_source.read_stream(spark, source, options.bootstrap, until=until),
+        lambda source: topic_source.read_stream(
+            spark, source, options.bootstrap, until=until, columns=columns_read(pipeline, source)
+        ),
         lambda source: topic_source.read_all(spark, source, options.bootstrap),
         columns,
         keep_failures=bool(pipeline.errors.dead_letter),

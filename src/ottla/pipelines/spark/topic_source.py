@@ -35,6 +35,7 @@ from ottla.pipelines.ranges import (
     to_document,
     topic_ids_from,
 )
+from ottla.pipelines.reading import COLUMNS as ALL_COLUMNS
 from ottla.pipelines.reading import LATEST, Reading, from_options, reading_of, to_options
 from ottla.pipelines.spec import Start, TopicSource
 from ottla.pipelines.starts import Beginning, Late, begin
@@ -43,23 +44,45 @@ from ottla.pipelines.topic_survey import TopicSurvey
 from ottla.wire.errors import Error
 
 FORMAT: Final = "ottla-topic"
-COLUMNS: Final = (
-    "_key BINARY, _value BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, "
-    "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
+_TYPES: Final = {
+    "_key": "BINARY",
+    "_value": "BINARY",
+    "_topic": "STRING",
+    "_partition": "INT",
+    "_offset": "BIGINT",
+    "_timestamp": "TIMESTAMP",
+    "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 CAUGHT_UP: Final = Start(LATEST)
 """For `until`: read what there is, and no more."""
 
 
-def read_stream(spark: SparkSession, source: TopicSource, bootstrap: str, *, until: Start | None = None) -> DataFrame:
+def read_stream(
+    spark: SparkSession,
+    source: TopicSource,
+    bootstrap: str,
+    *,
+    until: Start | None = None,
+    columns: tuple[str, ...] = ALL_COLUMNS,
+) -> DataFrame:
     """The records of a source as they come, from its start or from the checkpoint of the query."""
     spark.dataSource.register(TopicDataSource)
-    return spark.readStream.format(FORMAT).options(**to_options(reading_of(source, bootstrap, until=until))).load()
+    reading = reading_of(source, bootstrap, until=until, columns=columns)
+    return spark.readStream.format(FORMAT).options(**to_options(reading)).load()
 
 
-def read_between(spark: SparkSession, source: TopicSource, bootstrap: str, from_ms: int, to_ms: int) -> DataFrame:
+def read_between(
+    spark: SparkSession,
+    source: TopicSource,
+    bootstrap: str,
+    from_ms: int,
+    to_ms: int,
+    columns: tuple[str, ...] = ALL_COLUMNS,
+) -> DataFrame:
     """In each partition, the records from the first at or after one time to before the first at or after the other."""
-    return _read(spark, reading_of(source, bootstrap, start=Start("", from_ms), until=Start("", to_ms)))
+    start, until = Start("", from_ms), Start("", to_ms)
+    return _read(spark, reading_of(source, bootstrap, start=start, until=until, columns=columns))
 
 
 def read_all(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFrame:
@@ -78,7 +101,7 @@ class TopicDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return COLUMNS
+        return ", ".join(f"{name} {_TYPES[name]}" for name in from_options(self.options).columns)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802, ARG002  # Spark's name.
         return TopicStreamReader(from_options(self.options))
