@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown, failed
 from ottla.broker.outlet import CLOSED, Outlet, Part, outlet_for
 from ottla.broker.turns import Turns
+from ottla.broker.waiters import Waiter
 from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.codec import Malformed
 from ottla.wire.frame import Request, UnknownRequest, decode_request
 
 if TYPE_CHECKING:
+    from ottla.broker.fetch_lane import FetchLanes
     from ottla.broker.hosted_shard import HostedShard
     from ottla.broker.node import Node
     from ottla.broker.produce_lane import ProduceLanes
@@ -68,8 +70,11 @@ class Connection(asyncio.BufferedProtocol):
         """Answers whose turn has come; they leave together, some at a time."""
         self._held: dict[HostedShard[Any], None] = {}
         """Who has to write before an answer leaves."""
-        self._tasks: dict[asyncio.Future[Any], None] = {}  # In the order of their birth; a set would have none.
+        self._tasks: dict[
+            asyncio.Future[Any] | Waiter, None
+        ] = {}  # In the order of their birth; a set would have none.
         self._lanes: ProduceLanes | None = None
+        self._fetch_lanes: FetchLanes | None = None
         self._paused = False
         self._closed = False
         self._lost = False
@@ -196,6 +201,8 @@ class Connection(asyncio.BufferedProtocol):
         return asyncio.get_running_loop()
 
     def _receive(self, frame: memoryview) -> None:
+        if self._fetch_lanes is not None and self._take_fetch_lane(frame):
+            return
         try:
             request = decode_request(frame)
         except UnknownRequest as unknown:
@@ -210,6 +217,8 @@ class Connection(asyncio.BufferedProtocol):
             result = answer(request.body, call)
             if request.api_key == ApiKey.PRODUCE:
                 self._learn(frame, request)
+            elif request.api_key == ApiKey.FETCH:
+                self._learn_fetch(frame, request)
         if result is None:
             return  # Produce with acks=0.
         if isinstance(result, list | Hangup):
@@ -240,6 +249,27 @@ class Connection(asyncio.BufferedProtocol):
             self._lanes = ProduceLanes(self.node)
         self._lanes.learn(frame, request.body, request.version)
 
+    def _take_fetch_lane(self, frame: memoryview) -> bool:
+        """Whether the request is a Fetch like one before."""
+        assert self._fetch_lanes is not None
+        try:
+            answered = self._fetch_lanes.take(frame)
+        except Exception as error:
+            self._take_turn(failed(ApiKey.FETCH, self._fetch_lanes.version, self, error))
+            return True
+        if isinstance(answered, Waiter):
+            self._wait_for(answered, Call(self.node, self, ApiKey.FETCH, self._fetch_lanes.version, 0, None))
+        elif answered is not None:
+            self._take_turn(answered)
+        return answered is not None
+
+    def _learn_fetch(self, frame: memoryview, request: Request) -> None:
+        if self._fetch_lanes is None:
+            from ottla.broker.fetch_lane import FetchLanes  # As handlers, only where it is needed.
+
+            self._fetch_lanes = FetchLanes(self.node)
+        self._fetch_lanes.learn(frame, request.body, request.version)
+
     def _take_turn(self, result: Frame | Hangup) -> None:
         """Pass on an answer after those of the requests before it."""
         if type(result) is list and not self._open:
@@ -250,15 +280,15 @@ class Connection(asyncio.BufferedProtocol):
             self._open.append(waiting)
             self._pass_on_those_ready()
 
-    def _wait_for(self, result: Awaitable[Any], call: Call) -> None:
+    def _wait_for(self, result: Awaitable[Any] | Waiter, call: Call) -> None:
         waiting = _Open()
         self._open.append(waiting)
         # Asking a future whose it is takes as long as making it; most that is waited for is a reader's.
-        task = result if isinstance(result, asyncio.Future) else asyncio.ensure_future(result, loop=self.loop)
+        task = result if isinstance(result, Waiter | asyncio.Future) else asyncio.ensure_future(result, loop=self.loop)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._finish(waiting, done, call))
 
-    def _finish(self, waiting: _Open, task: asyncio.Future[Any], call: Call) -> None:
+    def _finish(self, waiting: _Open, task: asyncio.Future[Any] | Waiter, call: Call) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled():
             waiting.answer = answer_late(task, call)

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.outlet import Part
+from ottla.broker.waiters import Waiter
 from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import Error, Refused
@@ -107,12 +108,14 @@ def answer(request: Any, call: Call) -> Frame | Hangup | Awaitable[Any] | None:
         return failed(call.api_key, call.version, call.connection, error)
 
 
-def answer_late(response: "Future[Any]", call: Call) -> Frame | Hangup:
+def answer_late(response: "Future[Any] | Waiter", call: Call) -> Frame | Hangup:
     """The answer to a request whose handling took a while and is over."""
     try:
         result = response.result()
         if not isinstance(result, Struct):
             result = result()
+            if type(result) is list:
+                return result
         return encode_response(result, call.version, call.correlation_id)
     except Exception as error:
         return failed(call.api_key, call.version, call.connection, error)

@@ -18,6 +18,7 @@ from ottla.broker.quorum import MetadataQuorum
 from ottla.broker.rooms import Rooms
 from ottla.broker.tasks import every
 from ottla.broker.transactions import Transactions
+from ottla.broker.waiters import WaitingRoom
 from ottla.config import (
     BROKER_RACK,
     CONNECTIONS_MAX_IDLE_MS,
@@ -105,6 +106,7 @@ class Node:
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.rooms = Rooms(SHARED_BUFFER_BYTES)
         self.outbox = Outbox()
+        self.waiting_room = WaitingRoom()
         self.metadata: MetadataQuorum
         self.groups: GroupCoordinator
         self.transactions = Transactions(self)

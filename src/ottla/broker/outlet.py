@@ -90,6 +90,11 @@ class SocketOutlet:
             return
         if len(parts) == 1 and not self._queue and type(parts[0]) is bytes and self._send_at_once(parts[0]):
             return
+        if len(parts) == 3 and not self._queue and self._send_around(parts):
+            return
+        self._enqueue(parts)
+
+    def _enqueue(self, parts: Sequence[Part]) -> None:
         for part in parts:
             if size := len(part):
                 self._queue.append(part)
@@ -104,9 +109,27 @@ class SocketOutlet:
         except OSError:
             return False  # No room, or broken: the long way finds out which.
         if sent < len(data):
-            self._queue.append(memoryview(data)[sent:])
-            self.queued_bytes = len(data) - sent
-            self._flush()
+            self._enqueue([memoryview(data)[sent:]])
+        return True
+
+    def _send_around(self, parts: Sequence[Part]) -> bool:
+        """Send a large slice between its head and tail past the queue, as most fetches are answered; False, and nothing
+        was sent, where it is something else. What cannot be sent now goes the long way, which finds out why."""
+        head, part, tail = parts
+        if type(head) is not bytes or type(part) is not Slice or not _READ_MAX < part.length <= _SENDFILE_MAX:
+            return False
+        headed, sent, tailed = 0, 0, 0
+        try:
+            headed = self._socket.send(head, _MORE_FOLLOWS)
+            if headed == len(head):
+                file = cast(LocalFile, part.file)
+                sent = os.sendfile(self._socket.fileno(), file.fileno(), part.position, part.length)
+                if sent == part.length:
+                    tailed = self._socket.send(cast(Buffer, tail))
+        except OSError:
+            pass
+        if headed + sent + tailed < len(head) + part.length + len(tail):
+            self._enqueue([head[headed:], part.after(sent), memoryview(cast(Buffer, tail))[tailed:]])
         return True
 
     def close(self) -> None:
@@ -149,7 +172,7 @@ class SocketOutlet:
                 if part.length > _READ_MAX:
                     flags = _MORE_FOLLOWS
                     break
-                part = _read(part)
+                part = part.read()
             buffers.append(part)
             size += len(part)
             queue.popleft()
@@ -167,23 +190,12 @@ class SocketOutlet:
         file = cast(LocalFile, part.file)
         sent = os.sendfile(self._socket.fileno(), file.fileno(), part.position, wanted)
         if sent == 0:
-            raise _cut_short(part)
+            raise part.cut_short()
         if sent == part.length:
             self._queue.popleft()
         else:
-            self._queue[0] = Slice(part.file, part.position + sent, part.length - sent, part.first_offset)
+            self._queue[0] = part.after(sent)
         return sent
-
-
-def _read(part: Slice) -> bytes:
-    data = part.read()
-    if len(data) != part.length:
-        raise _cut_short(part)
-    return data
-
-
-def _cut_short(part: Slice) -> OSError:
-    return OSError(f"{part.file} ends before position {part.position + part.length}")
 
 
 def outlet_for(transport: asyncio.Transport, drained: Callable[[], None]) -> Outlet:

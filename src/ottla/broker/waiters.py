@@ -3,11 +3,18 @@
 Rule 1: a waiter is woken when enough bytes were appended to the partitions it waits for, when its time is up, or when
         something happened that it must see at once (`wake`). It looks for itself what there is then.
 Rule 2: a waiter is woken once, and is nowhere to be found afterwards.
+Rule 3: looking is not the business of the one who wakes. All who were woken in a round of the loop look one after the
+        other at its end.
+Rule 4: one timer serves all, with Kafka's precision of a millisecond. It is set for the earliest time that anybody ever
+        waited for, and not touched when that one is woken before, as nearly all are.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
+
+_LEFT_OVER_MAX = 100
 
 
 class Watcher(Protocol):
@@ -26,26 +33,31 @@ class Watched(Protocol):
     waiters: dict[Watcher, None]
 
 
-class Waiter(asyncio.Future[Callable[[], Any]]):
-    """Its result is `look`, for whoever waits to call: looking is not the business of the one who wakes.
+class Waiter:
+    """As much of a future as a connection needs: most fetches of a reader at the end of its log wait, and a future with
+    a timer of its own costs more than all the rest of such a fetch.
 
-    It is a future and not a task, since most fetches of a reader at the end of its log wait.
+    Its result is `look`, for whoever waits to call.
     """
+
+    __slots__ = ("_cancelled", "_done", "_look", "_parked", "_waiting", "_watched", "missing_bytes")
 
     def __init__(
         self,
+        waiting: "WaitingRoom",
         watched: Iterable[Watched],
         missing_bytes: int,
         wait_ms: int,
         look: Callable[[], Any],
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(loop=loop)
         self.missing_bytes = missing_bytes
         self._look = look
-        self._watched = list(watched)
-        self._timer = loop.call_later(wait_ms / 1000, self.wake)
-        for one in self._watched:
+        self._watched = watched
+        self._waiting = waiting
+        self._cancelled = False
+        self._done: Callable[[Waiter], None] | None = None
+        self._parked: int | None = waiting.park(self, wait_ms)
+        for one in watched:
             one.waiters[self] = None
 
     def grown(self, size: int) -> None:
@@ -54,16 +66,108 @@ class Waiter(asyncio.Future[Callable[[], Any]]):
             self.wake()
 
     def wake(self) -> None:
-        self._leave()
-        if not self.done():
-            self.set_result(self._look)
+        if self._parked is not None:
+            self._leave()
+            self._waiting.woken(self)
 
-    def cancel(self, msg: Any | None = None) -> bool:
+    def cancel(self) -> None:
         """The connection is gone."""
         self._leave()
-        return super().cancel(msg)
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def add_done_callback(self, done: "Callable[[Waiter], None]") -> None:
+        self._done = done
+
+    def result(self) -> Callable[[], Any]:
+        return self._look
+
+    def tell(self) -> None:
+        """The end of the round in which it was woken."""
+        if self._done is not None and not self._cancelled:
+            self._done(self)
 
     def _leave(self) -> None:
-        self._timer.cancel()
+        if self._parked is not None:
+            self._waiting.leave(self, self._parked)
+            self._parked = None
         for one in self._watched:
             one.waiters.pop(self, None)
+
+
+class WaitingRoom:
+    """Of a node: tells those who were woken, and wakes those whose time is up."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken: list[Waiter] = []
+        self._until: dict[int, dict[Waiter, None]] = {}
+        """By the millisecond of the loop's time at which they wait no longer."""
+        self._times: list[int] = []
+        """A heap of those times; some may have nobody left who waits for them."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._next: int | None = None
+        """What the timer is set for."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._until.values()))
+
+    def park(self, waiter: Waiter, wait_ms: int) -> int:
+        """Wake it after so long; what `leave` wants to know."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        until = int(self._loop.time() * 1000) + wait_ms + 1
+        together = self._until.get(until)
+        if together is None:
+            together = self._until[until] = {}
+            self._note_time(until)
+        together[waiter] = None
+        return until
+
+    def leave(self, waiter: Waiter, until: int) -> None:
+        together = self._until[until]
+        del together[waiter]
+        if not together:
+            del self._until[until]
+
+    def _note_time(self, until: int) -> None:
+        if len(self._times) > 2 * len(self._until) + _LEFT_OVER_MAX:
+            self._times = list(self._until)
+            heapify(self._times)
+        else:
+            heappush(self._times, until)
+        if self._next is None or until < self._next:
+            self._set_timer(until)
+
+    def _set_timer(self, until: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._next = until
+        self._timer = self._loop.call_at(until / 1000, self._expire, until) if until is not None else None
+
+    def _expire(self, now: int) -> None:
+        while self._times and (self._times[0] <= now or self._times[0] not in self._until):
+            for waiter in list(self._until.get(heappop(self._times), ())):
+                waiter.wake()
+        self._set_timer(self._times[0] if self._times else None)
+
+    def woken(self, waiter: Waiter) -> None:
+        if not self._woken:
+            assert self._loop is not None
+            self._loop.call_soon(self._tell)
+        self._woken.append(waiter)
+
+    def _tell(self) -> None:
+        woken, self._woken = self._woken, []
+        told = 0
+        try:
+            for waiter in woken:
+                told += 1
+                waiter.tell()
+        finally:
+            # One that fails must not keep the others waiting.
+            for waiter in woken[told:]:
+                self.woken(waiter)

@@ -17,7 +17,7 @@ from ottla.wire.errors import Error, Refused
 NO_SESSION = 0
 _EPOCH_MAX = 2**31 - 1
 NEW_SESSION = 0
-_FINAL = -1
+FINAL = -1
 
 
 class FetchKey(NamedTuple):
@@ -82,9 +82,9 @@ class FetchSessions:
 
     def ask(self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int) -> Asked:
         """What to read for a request; `new_id` is a random number from 1 to 2^31-1 for a session that epoch 0 opens."""
-        if request.session_epoch in (NEW_SESSION, _FINAL):
+        if request.session_epoch in (NEW_SESSION, FINAL):
             self._sessions.pop(request.session_id, None)
-            wanted = dict(_partitions(request))
+            wanted = dict(partitions_in(request))
             session = None
             if request.session_epoch == NEW_SESSION and wanted and self._has_room(now_ms):
                 session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
@@ -99,7 +99,7 @@ class FetchSessions:
                 key = FetchKey(topic.topic, topic.topic_id, partition)
                 session.wanted.pop(key, None)
                 session.told.pop(key, None)
-        session.wanted.update(_partitions(request))
+        session.wanted.update(partitions_in(request))
         if not session.wanted:
             del self._sessions[session.session_id]
             return Asked([], None, is_full=True)
@@ -133,7 +133,7 @@ class FetchSessions:
         return wanted
 
 
-def _partitions(request: FetchRequest) -> Iterator[tuple[FetchKey, FetchPartition]]:
+def partitions_in(request: FetchRequest) -> Iterator[tuple[FetchKey, FetchPartition]]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield FetchKey(topic.topic, topic.topic_id, partition.partition), partition

@@ -62,18 +62,18 @@ class LocalFile:
         except OSError as error:
             raise _naming(error, self._path) from None
 
-    def is_warm(self, position: int, length: int) -> bool:
-        if not _NO_WAIT:
-            return True
-        probe = [bytearray(1)]
+    def read_warm(self, position: int, length: int) -> Buffer | None:
+        data = bytearray(length)
         try:
-            for at in (position, position + length - 1):
-                os.preadv(self._descriptor, probe, at, _NO_WAIT)
+            count = os.preadv(self._descriptor, [data], position, _NO_WAIT)
         except BlockingIOError:
-            return False
+            return None
         except OSError:
-            return True  # The file system cannot tell, or the file is closed: reading will.
-        return True
+            return b""  # The file system cannot tell, or the file is closed: reading will.
+        if count == length:
+            return data
+        # Only the end of the file, or of what is in memory, cuts a read short.
+        return data[:count] if position + count >= self.size() else None
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         total = _byte_length(buffers[0]) if len(buffers) == 1 else sum(map(_byte_length, buffers))

@@ -34,8 +34,8 @@ class File(Protocol):
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
 
-    def is_warm(self, position: int, length: int) -> bool:
-        """Whether reading there hardly has to wait for the disk, as far as its first and last byte tell."""
+    def read_warm(self, position: int, length: int) -> Buffer | None:
+        """As `read`, but None where it would have to wait for the disk. It never fails: reading tells what is wrong."""
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write all the buffers one after another and return how many bytes that was."""

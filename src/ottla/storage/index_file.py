@@ -66,7 +66,9 @@ class IndexFile:
         if kept and self._entry.unpack_from(kept)[column] <= value < self._entry.unpack_from(kept, -self._size)[column]:
             return self._last_page, kept
         low, high = 0, self._on_disk
-        likely = [self._last_page, self._last_page + self._page_entries, high - self._page_entries]
+        # Who goes on finds both ends of the next page first.
+        after = self._last_page + self._page_entries
+        likely = [after, after + self._page_entries, self._last_page, high - self._page_entries]
         while high - low > self._page_entries:
             middle = likely.pop(0) if likely else (low + high) // 2
             if not low < middle < high:

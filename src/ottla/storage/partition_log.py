@@ -34,9 +34,10 @@ from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
 from ottla.storage.partition_files import PartitionFiles
+from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
 from ottla.storage.recovery import Left, LogDamaged, marker_in, open_log, rebuild_producers
-from ottla.storage.segment_files import Found, SegmentFiles, TimeFound
+from ottla.storage.segment_files import SegmentFiles, TimeFound
 from ottla.storage.slices import Slice
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
@@ -90,6 +91,7 @@ class PartitionLog:
             # A node has thousands of logs, most of which nobody uses now.
             self.here.release(logs=self.log.recovery_point >= self.log.end_offset)
         self._look_ups = LookUps(self.log, self.here)
+        self._reading = Reading(self.log, self.here, self._look_ups, self._recent)
         self.reconfigure(config)
         trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
@@ -319,38 +321,16 @@ class PartitionLog:
             return Slice(None, 0, 0, offset)
         self.directory.check_online()
         try:
-            found, index = self._find(offset)
-            if found is None:
-                return Slice(None, 0, 0, offset)
-            available = self._end_position(index, upper_offset) - found.position
+            return self._reading.read(offset, max_bytes, upper_offset, whole_batch=whole_batch)
         except OSError as error:
             raise self.directory.fail(error, "read") from error
-        wanted = max(max_bytes, found.header.size) if whole_batch else max_bytes
-        length = min(wanted, available) if wanted >= found.header.size else 0
-        return Slice(self.here.of(log.segments[index]).log, found.position, length, found.header.base_offset)
 
-    def _find(self, offset: int) -> tuple[Found | None, int]:
-        """The first batch that ends at or after `offset`, and the index of its segment."""
-        segments = self.log.segments
-        found = self._recent.beginning_at(offset)
-        if found is not None:
-            return found, len(segments) - 1
-        for index in range(self.log.segment_at(offset), len(segments)):
-            found = self._look_ups.locate(segments[index], offset)
-            if found is not None:
-                return found, index
-            # Compaction left nothing here at or after the offset.
-        return None, -1
-
-    def _end_position(self, index: int, upper_offset: int) -> int:
-        """Where the batches below `upper_offset` end in a segment."""
-        segment = self.log.segments[index]
-        if upper_offset >= self.log.end_of(index):
-            return segment.size
-        found = self._recent.beginning_at(upper_offset)
-        if found is None or index < len(self.log.segments) - 1:
-            found = self._look_ups.locate(segment, upper_offset)
-        return segment.size if found is None else found.position
+    def is_warm(self, part: Slice) -> bool:
+        """Whether a slice that was just read can be sent without waiting for the disk."""
+        try:
+            return self._reading.is_warm(part)
+        except OSError as error:
+            raise self.directory.fail(error, "read") from error
 
     def find_time(self, timestamp: int) -> TimeFound | None:
         """The first record whose timestamp is at least `timestamp`."""
@@ -507,7 +487,7 @@ class PartitionLog:
             self.here.drop_snapshots(lambda snapshot: snapshot > end_offset)
             log.truncated(end_offset, producers)
             self.here.write_epochs(log.epochs.entries)
-            self._recent.clear()
+            self._reading.forget()
             self.generation += 1
         trace("log.truncated", log=self.name, end_offset=end_offset)
 
@@ -523,6 +503,6 @@ class PartitionLog:
             self.log.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
             self.here.create(self.log.active)
             self.here.write_epochs([])
-            self._recent.clear()
+            self._reading.forget()
             self.generation += 1
         trace("log.restarted", log=self.name, offset=offset)

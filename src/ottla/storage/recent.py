@@ -1,7 +1,7 @@
 """Where the newest batches of a log stand.
 
 Most readers stand at the end and ask for the batch that has just come. It is found here, without the index, as long as
-it is among the last few of the active segment.
+it is among the last few of the active segment. Those who wait there together ask for the same, and get the same slice.
 """
 
 from collections import deque
@@ -9,14 +9,20 @@ from collections.abc import Sequence
 
 from ottla.kernel import BatchHeader
 from ottla.storage.segment_files import Found
+from ottla.storage.slices import Slice
 
 _REMEMBERED = 32
+
+Asked = tuple[int, int, int, bool]
+"""Offset, at most so many bytes, upper offset, and whether the first batch has to come whole."""
 
 
 class RecentBatches:
     def __init__(self) -> None:
         self._by_offset: dict[int, Found] = {}
         self._offsets: deque[int] = deque()
+        self._asked: Asked | None = None
+        self._shared: Slice | None = None
 
     def note(self, header: BatchHeader, position: int) -> None:
         """A batch was written to the active segment."""
@@ -36,7 +42,16 @@ class RecentBatches:
         """The batch whose first record has this offset, if it is remembered; it is in the active segment."""
         return self._by_offset.get(offset)
 
+    def slice_for(self, asked: Asked) -> Slice | None:
+        """What was found for the one before, if it asked for the same."""
+        return self._shared if asked == self._asked else None
+
+    def share(self, asked: Asked, found: Slice) -> None:
+        """A slice of the active segment was found: there nothing changes but that more follows."""
+        self._asked, self._shared = asked, found
+
     def clear(self) -> None:
         """Another segment is active now, or this one was cut."""
+        self._asked = self._shared = None
         self._by_offset.clear()
         self._offsets.clear()

@@ -13,15 +13,25 @@ from ottla.core.log import files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
 from ottla.core.log.segment import IndexEntries, Segment
 from ottla.io.ports import Buffer, Disk, File
-from ottla.kernel import BatchHeader, CorruptBatch, crc_ok, find_time
+from ottla.kernel import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, find_time, read_header
 from ottla.storage.atomic import read_whole
 from ottla.storage.batches import headers
 from ottla.storage.index_file import IndexFile
+
+_BETWEEN_ENTRIES = 4096
 
 
 class Found(NamedTuple):
     position: int
     header: BatchHeader
+
+
+class LastBegun(NamedTuple):
+    """The last batch before a position that could be told of without waiting for the disk."""
+
+    position: int
+    header: BatchHeader | None
+    """None where the log or its index is damaged: who follows the index finds out which."""
 
 
 class TimeFound(NamedTuple):
@@ -173,6 +183,27 @@ class SegmentFiles:
                 break
             end_offset = found.header.next_offset
         return end_offset
+
+    def last_begun_before(self, end: int) -> LastBegun | None:
+        """The last batch that begins before `end`, from what is in memory of the log; None where it is not there.
+
+        One read, of as much as lies between two index entries: where batches are smaller than the index expects, an
+        earlier one is told of.
+        """
+        hint = self._offsets.floor(end - 1, column=1)
+        begin = position = hint[1] if hint else 0
+        data = self.log.read_warm(begin, min(_BETWEEN_ENTRIES, self.segment.size - begin))
+        if data is None:
+            return None
+        try:
+            header = read_header(data)
+            if hint and header.last_offset != self.segment.base_offset + hint[0]:
+                return LastBegun(begin, None)
+            while (following := position + header.size) < end and following - begin + HEADER_SIZE <= len(data):
+                position, header = following, read_header(data, following - begin)
+        except CorruptBatch:
+            return LastBegun(position, None)
+        return LastBegun(position, header)
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on.

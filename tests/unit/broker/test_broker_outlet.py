@@ -1,6 +1,7 @@
 """What goes down a socket arrives whole and in order, whether it was bytes or a part of a file."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from ottla.broker.outbox import Outbox
 from ottla.broker.outlet import Part, SocketOutlet
 from ottla.io.disk import LocalDisk, LocalFile
 from ottla.storage.slices import Slice
+
+SENDFILE = os.sendfile
 
 
 class Transport:
@@ -53,6 +56,35 @@ class Line:
         self.outlet.close()
         self.ours.close()
         self.theirs.close()
+
+
+class Narrow:
+    """A socket that takes so many bytes, and then no more."""
+
+    def __init__(self, wide: socket.socket, room: int) -> None:
+        self._wide = wide
+        self.room = room
+
+    def fileno(self) -> int:
+        return self._wide.fileno()
+
+    def close(self) -> None:
+        self._wide.close()
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        return self._passing(self._wide.send(data[: self._left()], flags))
+
+    def sendfile(self, _to: int, file: int, position: int, length: int) -> int:
+        return self._passing(SENDFILE(self._wide.fileno(), file, position, min(length, self._left())))
+
+    def _left(self) -> int:
+        if not self.room:
+            raise BlockingIOError
+        return self.room
+
+    def _passing(self, count: int) -> int:
+        self.room -= count
+        return count
 
 
 @pytest.fixture
@@ -98,12 +130,52 @@ def test_parts_arrive_whole_and_in_order(file: LocalFile) -> None:
     on_a_line(work)
 
 
+@pytest.mark.parametrize("length", [8193, 100_000, 1 << 20])
+@pytest.mark.parametrize("head", [1, 300_000])
+def test_records_between_head_and_tail_arrive_whole(file: LocalFile, length: int, head: int) -> None:
+    """As fetches are answered, one after the other; a reader that stops makes any of the parts wait."""
+    answer: list[Part] = [b"h" * head, Slice(file, 17, length, 0), b"tail"]
+
+    async def work(line: Line) -> None:
+        expected = contents(answer)
+        for _ in range(3):
+            line.outlet.send(answer)
+            assert await line.receive(len(expected)) == expected
+        for _ in range(4):
+            line.outlet.send(answer)
+        assert await line.receive(4 * len(expected)) == 4 * expected
+
+    on_a_line(work)
+
+
+@pytest.mark.parametrize("sizes", [(5, 100_000, 4), (0, 9_000, 0), (5, 100, 4)])
+@pytest.mark.parametrize("room", range(0, 120_000, 7_001))
+def test_what_a_full_socket_does_not_take_is_queued(
+    file: LocalFile, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int], room: int
+) -> None:
+    """Wherever it stops, the rest follows."""
+    head, length, tail = sizes
+    answer: list[Part] = [b"h" * head, Slice(file, 17, length, 0), b"t" * tail]
+
+    async def work(line: Line) -> None:
+        narrow = Narrow(line.outlet._socket, room)
+        monkeypatch.setattr(line.outlet, "_socket", narrow)
+        monkeypatch.setattr(os, "sendfile", narrow.sendfile)
+        line.outlet.send(answer)
+        assert line.outlet.queued_bytes == max(len(contents(answer)) - room, 0)
+        narrow.room = 1 << 30
+        assert await line.receive(len(contents(answer))) == contents(answer)
+
+    on_a_line(work)
+
+
+@pytest.mark.parametrize("tail", [[], [b"tail"]])
 @pytest.mark.parametrize("length", [100, 100_000])
-def test_file_that_ends_too_early_breaks_the_connection(file: LocalFile, length: int) -> None:
+def test_file_that_ends_too_early_breaks_the_connection(file: LocalFile, length: int, tail: list[Part]) -> None:
     """The frame has promised more bytes; whatever else came now would be read as records."""
 
     async def work(line: Line) -> None:
-        line.outlet.send([b"head", Slice(file, file.size() - 10, length, 0)])
+        line.outlet.send([b"head", Slice(file, file.size() - 10, length, 0), *tail])
         assert line.transport.aborted
         assert line.outlet.queued_bytes == 0
 

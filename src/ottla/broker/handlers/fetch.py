@@ -2,13 +2,13 @@
 
 from asyncio import gather
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
 from ottla.config import FETCH_MAX_BYTES
-from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey
+from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey, partitions_in
 from ottla.storage.slices import Slice
 from ottla.wire.api.fetch import (
     AbortedTransaction,
@@ -23,9 +23,9 @@ from ottla.wire.errors import Error, Refused
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
-_TOPIC_IDS_SINCE = 13
-_READ_COMMITTED = 1
-_WARM_MAX = 1 << 16
+TOPIC_IDS_SINCE = 13
+READ_COMMITTED = 1
+WARM_MAX = 1 << 16
 """Whoever asks for so little most likely reads what has just been written."""
 _SESSION_IDS = 2**31 - 1
 
@@ -34,23 +34,22 @@ class _Read(NamedTuple):
     partitions: list[tuple[FetchKey, PartitionData]]
     size: int
     refused: bool
-
-    def slices(self) -> list[Slice]:
-        return [found for _, data in self.partitions if isinstance(found := cast(object, data.records), Slice)]
+    large: list[tuple[Partition, Slice]]
+    """Records that may have to be read from the disk first."""
 
 
 def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchResponse] | Waiter:
     node = call.node
-    by_id = call.version >= _TOPIC_IDS_SINCE
+    by_id = call.version >= TOPIC_IDS_SINCE
     try:
         new_id = node.random.randrange(_SESSION_IDS) + 1 if request.session_epoch == NEW_SESSION else NO_SESSION
         asked = node.fetch_sessions.ask(request, by_id=by_id, new_id=new_id, now_ms=node.clock.monotonic_ms())
     except Refused as refusal:
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
-    read = _read(request, call, asked)
+    read = _read(request, call.node, call.version, asked)
     if read.size >= request.min_bytes or read.refused or request.max_wait_ms <= 0 or not asked.wanted:
         response = _response(asked, read)
-        cold = [found for found in read.slices() if found.length > _WARM_MAX and not found.is_warm()]
+        cold = [found for partition, found in read.large if not partition.log.is_warm(found)]
         return _after_reading_ahead(node, cold, response) if cold else response
     return _wait(request, call, asked, read)
 
@@ -65,37 +64,43 @@ def _wait(request: FetchRequest, call: Call, asked: Asked, read: _Read) -> Waite
     partitions = [partition for key, _ in asked.wanted if (partition := _partition_or_none(call, key)) is not None]
 
     def look() -> FetchResponse:
-        return _response(asked, _read(request, call, asked))
+        return _response(asked, _read(request, call.node, call.version, asked))
 
-    return Waiter(partitions, request.min_bytes - read.size, request.max_wait_ms, look, call.connection.loop)
+    return Waiter(call.node.waiting_room, partitions, request.min_bytes - read.size, request.max_wait_ms, look)
 
 
-def _read(request: FetchRequest, call: Call, asked: Asked) -> _Read:
-    committed_only = request.isolation_level == _READ_COMMITTED
-    left, size, refused = min(request.max_bytes, call.node.config[FETCH_MAX_BYTES]), 0, False
+def look(request: FetchRequest, node: "Node", version: int) -> FetchResponse:
+    """What there is now for a request without a session."""
+    asked = Asked(list(partitions_in(request)), None, is_full=True)
+    return _response(asked, _read(request, node, version, asked))
+
+
+def _read(request: FetchRequest, node: "Node", version: int, asked: Asked) -> _Read:
+    committed_only = request.isolation_level == READ_COMMITTED
+    left, size, refused = min(request.max_bytes, node.config[FETCH_MAX_BYTES]), 0, False
     found: list[tuple[FetchKey, PartitionData]] = []
+    large: list[tuple[Partition, Slice]] = []
     for key, wanted in asked.wanted:
         try:
-            partition = _partition(call, key)
+            partition = _partition(node, version, key)
             partition.check_epoch(wanted.current_leader_epoch)
             # The first batch of all comes whole, however large, so that every reader gets on.
             limit = min(wanted.partition_max_bytes, left)
-            data = _read_partition(partition, wanted, limit, committed_only=committed_only, whole_batch=size == 0)
+            records = partition.read(wanted.fetch_offset, limit, committed_only=committed_only, whole_batch=size == 0)
+            data = _data(partition, wanted, records, committed_only=committed_only)
         except Refused as refusal:
             refused = True
             data = _refused(key.partition, refusal.error)
         else:
-            length = len(data.records) if data.records is not None else 0
-            size += length
-            left = max(left - length, 0)
+            size += records.length
+            left = max(left - records.length, 0)
+            if records.length > WARM_MAX:
+                large.append((partition, records))
         found.append((key, data))
-    return _Read(found, size, refused)
+    return _Read(found, size, refused, large)
 
 
-def _read_partition(
-    partition: Partition, wanted: FetchPartition, limit: int, *, committed_only: bool, whole_batch: bool
-) -> PartitionData:
-    records = partition.read(wanted.fetch_offset, limit, committed_only=committed_only, whole_batch=whole_batch)
+def _data(partition: Partition, wanted: FetchPartition, records: Slice, *, committed_only: bool) -> PartitionData:
     aborted = None
     if committed_only:
         found = partition.log.aborted_among(records, wanted.fetch_offset, partition.last_stable_offset)
@@ -133,14 +138,13 @@ def _response(asked: Asked, read: _Read) -> FetchResponse:
     return FetchResponse(throttle_time_ms=0, session_id=asked.session_id, responses=list(topics.values()))
 
 
-def _partition(call: Call, key: FetchKey) -> Partition:
-    node = call.node
-    name = node.topic_name(key.topic_id) if call.version >= _TOPIC_IDS_SINCE else key.topic
+def _partition(node: "Node", version: int, key: FetchKey) -> Partition:
+    name = node.topic_name(key.topic_id) if version >= TOPIC_IDS_SINCE else key.topic
     return node.partition(name, key.partition, key.topic_id)
 
 
 def _partition_or_none(call: Call, key: FetchKey) -> Partition | None:
     try:
-        return _partition(call, key)
+        return _partition(call.node, call.version, key)
     except Refused:
         return None

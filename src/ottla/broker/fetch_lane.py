@@ -1,0 +1,216 @@
+"""The short way of a Fetch request that is like one before it.
+
+A consumer of one partition sends the same request over and over: only the correlation id and the offset differ. So the
+bytes around them tell what is asked for, once a request with the same bytes was decoded.
+
+Rule 1: equal bytes mean the same. A lane serves a request whose every byte but the correlation id and the offset equals
+        that of one that was decoded, and that the codec would have written with these bytes.
+Rule 2: what may have changed since is asked again: whether the topic is there, whether this broker leads and in which
+        epoch, and how long an answer may be.
+Rule 3: whatever is out of the ordinary goes the long way (`handlers/fetch`): sessions, refusals, aborted transactions,
+        records that have to be read from the disk first. Reading changes nothing, so there is a way back at any time.
+Rule 4: the answer is that of the long way: encoded once, and the places of what changes found in it.
+"""
+
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ottla.broker.dispatch import Frame
+from ottla.broker.handlers.fetch import READ_COMMITTED, TOPIC_IDS_SINCE, WARM_MAX, look
+from ottla.broker.partition import Partition
+from ottla.broker.waiters import Waiter
+from ottla.config import FETCH_MAX_BYTES
+from ottla.core.fetch_sessions import FINAL, NO_SESSION
+from ottla.storage.slices import SHARED_MAX, Slice
+from ottla.wire.api.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.wire.errors import Error, Refused
+from ottla.wire.frame import decode_request, encode_request, encode_response
+from ottla.wire.runtime import uvarint
+from ottla.wire.schema import message_of
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+
+_HEAD = Struct(">4si")
+"""API key and version, then the correlation id."""
+_SIZE_BYTES = 4
+_OFFSET = Struct(">q")
+_CHANGING = Struct(">qqq")
+"""High watermark, last stable offset and log start offset: they stand next to each other in an answer."""
+_PROBE = (0x0123456789ABCDEF, 0x1122334455667788, 0x0FEDCBA987654321)
+_PROBE_RECORDS = b"any records here"
+_LANES_MAX = 64
+_ATTEMPTS_MAX = 256
+"""Requests that went the long way before nobody looks any more whether a lane could serve them."""
+
+
+class FetchLanes:
+    """The lanes of one connection."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self.version = -1
+        self._attempts = 0
+        self._layout = _HEAD
+        """How requests divide into what is the same and what is not. It is the same for all partitions of a topic; who
+        goes back and forth between topics whose names are not equally long goes the long way."""
+        self._lanes: dict[tuple[bytes, bytes, bytes], _Lane] = {}
+
+    def take(self, frame: memoryview) -> Frame | Waiter | None:
+        """The answer, or what it has to wait for; None where the request has to go the long way."""
+        if len(frame) != self._layout.size or not self._lanes:
+            return None
+        head, correlation_id, before, offset, after = self._layout.unpack(frame)
+        lane = self._lanes.get((head, before, after))
+        return lane.take(self._node, correlation_id, offset) if lane is not None else None
+
+    def learn(self, frame: memoryview, request: FetchRequest, version: int) -> None:
+        """A request went the long way; the second of its kind opens a lane."""
+        if self._attempts >= _ATTEMPTS_MAX or not _is_ordinary(request, version):
+            return
+        self._attempts += 1
+        layout = _layout(frame)
+        if layout is None:
+            return
+        if layout.format != self._layout.format:
+            self._layout, self.version = layout, version
+            self._lanes.clear()
+        elif len(self._lanes) < _LANES_MAX:
+            head, _, before, _, after = layout.unpack(frame)
+            self._lanes[head, before, after] = _Lane(request, version)
+
+
+def _is_ordinary(request: FetchRequest, version: int) -> bool:
+    """Whether a lane may serve it."""
+    return (
+        message_of(FetchRequest).is_flexible(version)
+        and (request.session_id, request.session_epoch) == (NO_SESSION, FINAL)
+        and not request.forgotten_topics_data
+        and len(request.topics) == 1
+        and len(request.topics[0].partitions) == 1
+    )
+
+
+def _layout(frame: memoryview) -> Struct | None:
+    """Where the offset stands in a request of one partition; None if the codec would not have written it so."""
+    request = decode_request(frame)
+    (partition,) = request.body.topics[0].partitions
+    asked, probe = _OFFSET.pack(partition.fetch_offset), _OFFSET.pack(_PROBE[0])
+    partition.fetch_offset = _PROBE[0]
+    written = b"".join(encode_request(request.body, request.version, request.correlation_id, request.client_id))
+    before, found, after = written[_SIZE_BYTES:].partition(probe)
+    if not found or before + asked + after != frame:
+        return None
+    return Struct(f">4si{len(before) - _HEAD.size}s{_OFFSET.format[1:]}{len(after)}s")
+
+
+class _Lane:
+    def __init__(self, request: FetchRequest, version: int) -> None:
+        (topic,) = request.topics
+        (partition,) = topic.partitions
+        self._request, self._version = request, version
+        self._topic, self._topic_id, self._index = topic.topic, topic.topic_id, partition.partition
+        self._by_id = version >= TOPIC_IDS_SINCE
+        self._leader_epoch = partition.current_leader_epoch
+        self._limit = min(partition.partition_max_bytes, request.max_bytes)
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        probe = PartitionData(
+            partition_index=self._index,
+            error_code=Error.NONE,
+            high_watermark=_PROBE[0],
+            last_stable_offset=_PROBE[1],
+            log_start_offset=_PROBE[2],
+            aborted_transactions=[] if self._committed_only else None,
+            records=_PROBE_RECORDS,
+        )
+        answered = FetchableTopicResponse(topic=self._topic, topic_id=self._topic_id, partitions=[probe])
+        response = FetchResponse(throttle_time_ms=0, session_id=NO_SESSION, responses=[answered])
+        written = b"".join(encode_response(response, version, 0))
+        before, self._after = written.split(_PROBE_RECORDS)
+        head, middle = before.removesuffix(uvarint(len(_PROBE_RECORDS) + 1)).split(_CHANGING.pack(*_PROBE))
+        self._head, self._middle = head[_HEAD.size :], middle
+        packed = Struct(f">ii{len(self._head)}s{_CHANGING.format[1:]}{len(middle)}s")
+        self._pack, self._fixed_size = packed.pack, packed.size - _SIZE_BYTES + len(self._after)
+
+    def take(self, node: "Node", correlation_id: int, offset: int) -> Frame | Waiter | None:
+        try:
+            partition, records = self._read(node, offset)
+            if records is None:
+                return None
+            missing = self._request.min_bytes - records.length
+            if missing > 0 and self._request.max_wait_ms > 0:
+                looks = partial(self._look, node, correlation_id, offset)
+                return Waiter(node.waiting_room, (partition,), missing, self._request.max_wait_ms, looks)
+            if records.length > WARM_MAX and not partition.log.is_warm(records):
+                return None
+            return self._frame(partition, records, correlation_id)
+        except Refused:
+            return None
+
+    def _look(self, node: "Node", correlation_id: int, offset: int) -> Frame:
+        """What there is now, whatever it is."""
+        try:
+            partition, records = self._read(node, offset)
+            if records is not None:
+                return self._frame(partition, records, correlation_id)
+        except Refused:
+            pass  # The long way tells of it.
+        response = look(self._request_from(offset), node, self._version)
+        return encode_response(response, self._version, correlation_id)
+
+    def _read(self, node: "Node", offset: int) -> tuple[Partition, Slice | None]:
+        """The records are None where there is more to tell than them."""
+        partition = node.partition(
+            node.topic_name(self._topic_id) if self._by_id else self._topic, self._index, self._topic_id
+        )
+        partition.check_epoch(self._leader_epoch)
+        limit = min(self._limit, node.config[FETCH_MAX_BYTES])
+        committed_only = self._committed_only
+        records = partition.read(offset, limit, committed_only=committed_only, whole_batch=True)
+        if (
+            committed_only
+            and records.length
+            and partition.log.aborted_among(records, offset, partition.last_stable_offset)
+        ):
+            return partition, None
+        return partition, records
+
+    def _frame(self, partition: Partition, records: Slice, correlation_id: int) -> Frame:
+        length = records.length
+        prefix = uvarint(length + 1)
+        log = partition.log.log
+        head = self._pack(
+            self._fixed_size + len(prefix) + length,
+            correlation_id,
+            self._head,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            self._middle,
+        )
+        if length <= SHARED_MAX:
+            return [b"".join((head, prefix, records.read(), self._after))]
+        return [head + prefix, records, self._after]
+
+    def _request_from(self, offset: int) -> FetchRequest:
+        partition = FetchPartition(
+            partition=self._index,
+            current_leader_epoch=self._leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=self._request.topics[0].partitions[0].partition_max_bytes,
+        )
+        return FetchRequest(
+            max_wait_ms=self._request.max_wait_ms,
+            min_bytes=self._request.min_bytes,
+            max_bytes=self._request.max_bytes,
+            isolation_level=self._request.isolation_level,
+            topics=[FetchTopic(topic=self._topic, topic_id=self._topic_id, partitions=[partition])],
+        )

@@ -1,0 +1,100 @@
+"""Reading a log from an offset: which part of which file a Fetch answers with.
+
+Rule 1: who reads at the end of the log finds the batch in memory (`recent`), and gets the slice of the one before who
+        asked the same, so that many readers at the end cost one look-up and one read.
+Rule 2: who catches up goes on where the slice before was cut, mostly within a batch. This batch is what is looked at to
+        tell whether a slice is in memory (`is_warm`): one small read answers both, and the next look-up is none.
+Rule 3: what is remembered of batches is forgotten before any are cut off, for others may take their places.
+"""
+
+from ottla.core.log.log import Log
+from ottla.core.log.segment import Segment
+from ottla.storage.look_ups import LookUps
+from ottla.storage.partition_files import PartitionFiles
+from ottla.storage.recent import RecentBatches
+from ottla.storage.segment_files import Found
+from ottla.storage.slices import SHARED_MAX, Slice
+
+_CUTS_REMEMBERED = 16
+_WARM_SPAN = 1 << 16
+"""So near to each other, two places of a file are most likely in memory both or neither."""
+
+
+class Reading:
+    def __init__(self, log: Log, here: PartitionFiles, look_ups: LookUps, recent: RecentBatches) -> None:
+        self._log = log
+        self._here = here
+        self._look_ups = look_ups
+        self._recent = recent
+        self._cuts: dict[int, tuple[Segment, Found]] = {}
+        """By base offset, batches that slices were cut in, with their segments."""
+
+    def read(self, offset: int, max_bytes: int, upper_offset: int, *, whole_batch: bool) -> Slice:
+        """See `PartitionLog.read`; the offset is in the log and below `upper_offset`."""
+        asked = offset, max_bytes, upper_offset, whole_batch
+        shared = self._recent.slice_for(asked)
+        if shared is not None:
+            return shared
+        found, index = self._find(offset)
+        if found is None:
+            return Slice(None, 0, 0, offset)
+        available = self._end_position(index, upper_offset) - found.position
+        size = found.header.size
+        wanted = max(max_bytes, size) if whole_batch else max_bytes
+        length = min(wanted, available) if wanted >= size else 0
+        segments = self._log.segments
+        part = Slice(self._here.of(segments[index]).log, found.position, length, found.header.base_offset)
+        if length <= SHARED_MAX and index == len(segments) - 1:
+            self._recent.share(asked, part)
+        return part
+
+    def _find(self, offset: int) -> tuple[Found | None, int]:
+        """The first batch that ends at or after `offset`, and the index of its segment."""
+        segments = self._log.segments
+        found = self._recent.beginning_at(offset)
+        if found is not None:
+            return found, len(segments) - 1
+        first = self._log.segment_at(offset)
+        cut = self._cuts.get(offset)
+        if cut is not None and cut[0] is segments[first]:
+            return cut[1], first
+        for index in range(first, len(segments)):
+            found = self._look_ups.locate(segments[index], offset)
+            if found is not None:
+                return found, index
+            # Compaction left nothing here at or after the offset.
+        return None, -1
+
+    def _end_position(self, index: int, upper_offset: int) -> int:
+        """Where the batches below `upper_offset` end in a segment."""
+        segment = self._log.segments[index]
+        if upper_offset >= self._log.end_of(index):
+            return segment.size
+        found = self._recent.beginning_at(upper_offset)
+        if found is None or index < len(self._log.segments) - 1:
+            found = self._look_ups.locate(segment, upper_offset)
+        return segment.size if found is None else found.position
+
+    def is_warm(self, part: Slice) -> bool:
+        """Whether a slice that was just read can be sent without waiting for the disk, as far as its end tells: at its
+        beginning the header of a batch was read."""
+        if part.file is None:
+            return True
+        segment = self._log.segments[self._log.segment_at(part.first_offset)]
+        end = part.position + part.length
+        last = self._here.of(segment).last_begun_before(end)
+        if last is None:
+            return False
+        if last.header is not None and last.position + last.header.size > end:
+            self._remember(segment, Found(last.position, last.header))
+        return end - last.position <= _WARM_SPAN or part.file.read_warm(end - 1, 1) is not None
+
+    def _remember(self, segment: Segment, cut: Found) -> None:
+        if len(self._cuts) >= _CUTS_REMEMBERED:
+            del self._cuts[next(iter(self._cuts))]
+        self._cuts[cut.header.base_offset] = segment, cut
+
+    def forget(self) -> None:
+        """Batches are about to be cut off (Rule 3)."""
+        self._recent.clear()
+        self._cuts.clear()

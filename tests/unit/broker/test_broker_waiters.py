@@ -1,0 +1,136 @@
+"""Fetches that wait are woken once: by bytes, by time, or because something happened."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from ottla.broker.waiters import Waiter, WaitingRoom, Watcher
+from ottla.sim.loop import SimLoop, run
+
+
+class Topic:
+    def __init__(self) -> None:
+        self.waiters: dict[Watcher, None] = {}
+
+    def grow(self, size: int) -> None:
+        for waiter in list(self.waiters):
+            waiter.grown(size)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.room, self.topic = WaitingRoom(), Topic()
+        self.told: list[tuple[str, int]] = []
+        """Who was told, and at which millisecond."""
+
+    def wait(self, name: str, missing_bytes: int = 1, wait_ms: int = 500) -> Waiter:
+        waiter = Waiter(self.room, (self.topic,), missing_bytes, wait_ms, lambda: name)
+        waiter.add_done_callback(self._note)
+        return waiter
+
+    def _note(self, waiter: Waiter) -> None:
+        name = waiter.result()()
+        self.told.append((name, round(asyncio.get_running_loop().time() * 1000)))
+        if name == "broken":
+            raise RuntimeError(name)
+
+
+def simulated(scenario: Callable[[Scene], Awaitable[Any]]) -> Scene:
+    scene = Scene()
+
+    async def main(loop: SimLoop) -> None:
+        loop.set_exception_handler(lambda *_: None)
+        await scenario(scene)
+
+    run(main, seed=1)
+    return scene
+
+
+def test_enough_bytes_wake_but_looking_is_left_to_the_end_of_the_round() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.wait("two", missing_bytes=2)
+        scene.wait("one")
+        scene.topic.grow(1)
+        scene.topic.grow(1)
+        assert scene.told == []
+        assert not scene.topic.waiters
+        await asyncio.sleep(0)
+        assert [name for name, _ in scene.told] == ["one", "two"]
+        await asyncio.sleep(2)
+
+    assert len(simulated(scenario).told) == 2
+
+
+def test_each_waits_as_long_as_it_may_and_no_longer_than_a_millisecond_more() -> None:
+    waits = {str(number): Random(number).randrange(1, 2000) for number in range(200)}
+
+    async def scenario(scene: Scene) -> None:
+        for name, wait_ms in waits.items():
+            scene.wait(name, wait_ms=wait_ms)
+        await asyncio.sleep(3)
+
+    told = dict(simulated(scenario).told)
+    assert set(told) == set(waits)
+    assert all(waits[name] <= at <= waits[name] + 1 for name, at in told.items())
+
+
+def test_one_who_comes_later_may_have_less_time() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.wait("patient", wait_ms=1000)
+        await asyncio.sleep(0.1)
+        scene.wait("hasty", wait_ms=50)
+        await asyncio.sleep(2)
+
+    assert [name for name, _ in simulated(scenario).told] == ["hasty", "patient"]
+
+
+def test_time_goes_on_for_others_after_some_were_woken_before_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        for round_ in range(50):
+            scene.wait(f"woken {round_}", wait_ms=10)
+            scene.topic.grow(1)
+            await asyncio.sleep(0.007)
+        scene.wait("last", wait_ms=10)
+        await asyncio.sleep(1)
+
+    scene = simulated(scenario)
+    assert scene.told[-1][0] == "last"
+    assert len(scene.told) == 51
+
+
+def test_whoever_was_cancelled_is_not_told() -> None:
+    async def scenario(scene: Scene) -> None:
+        gone, woken = scene.wait("gone"), scene.wait("woken, then gone")
+        gone.cancel()
+        woken.wake()
+        woken.cancel()
+        assert gone.cancelled()
+        assert not scene.topic.waiters
+        await asyncio.sleep(2)
+
+    assert simulated(scenario).told == []
+
+
+def test_one_that_fails_does_not_keep_the_others_waiting() -> None:
+    async def scenario(scene: Scene) -> None:
+        for name in ("first", "broken", "last"):
+            scene.wait(name)
+        scene.topic.grow(1)
+        await asyncio.sleep(1)
+
+    assert [name for name, _ in simulated(scenario).told] == ["first", "broken", "last"]
+
+
+def test_those_who_left_leave_nothing_behind() -> None:
+    """A reader with a long patience that is woken over and over would fill the memory."""
+
+    async def scenario(scene: Scene) -> None:
+        for _ in range(5_000):
+            scene.wait("woken", wait_ms=3_600_000)
+            scene.topic.grow(1)
+            await asyncio.sleep(0.002)
+        assert len(scene.room) == 0
+        assert len(scene.room._times) < 200
+
+    simulated(scenario)
