@@ -45,6 +45,19 @@ def partitioner_named(name: str) -> Partitioner | None:
     return found  # type: ignore[no-any-return]
 
 
+def completed(batch: "pyarrow.RecordBatch", topic: str) -> "pyarrow.RecordBatch":
+    """The rows with the columns that they lack: all for `topic`, and nothing said about the rest."""
+    import pyarrow
+
+    types = dict(_wanted(pyarrow))
+    for name in COLUMNS:
+        if name not in batch.schema.names:
+            count = batch.num_rows
+            made = pyarrow.repeat(topic, count) if name == "topic" else pyarrow.nulls(count, types[name])
+            batch = batch.append_column(name, made)
+    return batch
+
+
 def rows_by_topic(batch: "pyarrow.RecordBatch") -> Iterator[tuple[str, "pyarrow.RecordBatch"]]:
     """The rows of each topic, in their order, with the columns that `TopicBatches` takes."""
     import pyarrow

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ottla.pipelines.outgoing import BadRows, partitioner_named, rows_by_topic, with_partitions
+from ottla.pipelines.outgoing import BadRows, completed, partitioner_named, rows_by_topic, with_partitions
 
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string(), False), ("value", pa.binary())]), False))
 TYPES = {
@@ -99,3 +99,24 @@ def test_a_partitioner_that_is_not_there_is_named(name: str) -> None:
 
 def test_those_that_kafka_has_need_no_function() -> None:
     assert partitioner_named("default") is partitioner_named("round-robin") is None
+
+
+def test_columns_that_all_rows_would_have_alike_need_not_come_along() -> None:
+    rows = pa.record_batch({"value": pa.array([b"1", b"2"]), "key": pa.array([b"a", None], pa.binary())})
+    ((topic, taken),) = rows_by_topic(completed(rows, "orders"))
+    assert topic == "orders"
+    assert taken.to_pylist() == [
+        {"partition": None, "timestamp": None, "key": b"a", "value": b"1", "headers": None},
+        {"partition": None, "timestamp": None, "key": None, "value": b"2", "headers": None},
+    ]
+
+
+def test_columns_that_are_there_stay() -> None:
+    headers = [[{"key": "h", "value": b"1"}], []]
+    rows = pa.record_batch(
+        {"topic": ["dead", "orders"], "value": [b"1", b"2"], "key": [b"a", b"b"], "headers": headers}
+    )
+    found = {topic: taken.to_pylist() for topic, taken in rows_by_topic(completed(rows, "orders"))}
+    assert list(found) == ["dead", "orders"]
+    assert found["dead"][0]["headers"] == headers[0]
+    assert found["orders"][0]["value"] == b"2"

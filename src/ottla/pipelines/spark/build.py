@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from ottla.pipelines.graph import in_order, inputs_of, upstream
 from ottla.pipelines.identity import DEAD_LETTER_SINK
 from ottla.pipelines.spark.functions import load
-from ottla.pipelines.spark.records import dead_records, records_of
+from ottla.pipelines.spark.records import dead_records, records_of, with_dead
 from ottla.pipelines.spark.rows import Rows
 from ottla.pipelines.spark.sources import Reading, read
 from ottla.pipelines.spark.steps import apply_step
@@ -48,7 +48,7 @@ class Training:
 class SinkQuery:
     sink: Sink
     frame: DataFrame
-    """Of a topic sink: OUTGOING and IS_DEAD; of others their rows; before training, the rows to train on."""
+    """Of a topic sink: records, see there; of others their rows; before training, the rows to train on."""
     training: Training | None = None
     scans: int = 1
     """How many branches of the plan read the sources: the rows', and one for each that has dead letters."""
@@ -139,7 +139,7 @@ def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, 
         if isinstance(sink, TopicSink):
             frame = records_of(frame, sink)
             if dead_of:
-                frame = frame.unionByName(_dead(pipeline, rows, dead_of))
+                frame = with_dead(frame, sink.topic, _dead(pipeline, rows, dead_of))
         return SinkQuery(sink, frame, None, 1 + len(dead_of), bool(dead_of))
     steps = {step.name: step for step in pipeline.steps}
     late = [steps[name] for name in in_order(inputs) if name in before and name not in rows]

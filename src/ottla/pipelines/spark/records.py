@@ -5,6 +5,8 @@ Rule 1: a key of one column is that column: text as UTF-8, bytes as they are, an
 Rule 2: the value has every column but those that are headers and those that came along with a source's records (META).
 Rule 3: a dead letter has the key, the value and the headers it was read with, and headers that say whence it comes and
         why. Its time is when it is written: with an old one retention might take it at once.
+Rule 4: a frame has the columns that differ from row to row and no others: each is copied three times on its way. Key
+        and value always; headers where there are any; topic and IS_DEAD where dead letters are among the records.
 """
 
 from typing import Final
@@ -14,12 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from ottla.pipelines import dead_letters
-from ottla.pipelines.spark.rows import HEADERS_TYPE, META, OUTGOING
+from ottla.pipelines.spark.rows import HEADERS_TYPE, META
 from ottla.pipelines.spark.schema_formats import encoder
 from ottla.pipelines.spec import Parse, TopicSink
 
 IS_DEAD: Final = "dead"
-"""Beside OUTGOING, until the epoch is written: whether the row is a dead letter."""
+"""Whether the row is a dead letter; not there where none can be."""
 _VALUE: Final = "value"
 
 
@@ -28,23 +30,29 @@ class BadSink(Exception):
 
 
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
-    """OUTGOING and IS_DEAD, of the rows that a sink reads. Raises BadSink."""
+    """Key, value, and headers if the sink has any, of the rows that a sink reads. Raises BadSink."""
     _check(frame, sink, sink.key, "key")
     _check(frame, sink, sink.headers, "header")
-    made = frame.select(
-        _text_or_bytes(frame.schema, sink.key).alias("key"),
-        _headers(frame.schema, sink.headers).alias("headers"),
-        _value(frame, sink).alias(_VALUE),
-    )
-    if sink.serialise in (Parse.AVRO, Parse.PROTOBUF):
-        assert sink.schema is not None, "the plan refuses it"
-        encode = encoder(sink.serialise, sink.schema.text, sink.message, column=_VALUE)
-        made = made.mapInArrow(encode, f"key BINARY, headers {HEADERS_TYPE}, {_VALUE} BINARY")
-    return _outgoing(made, sink.topic, dead=False)
+    columns = {"key": _text_or_bytes(frame.schema, sink.key), _VALUE: _value(frame, sink)}
+    if sink.headers:
+        columns["headers"] = _headers(frame.schema, sink.headers)
+    made = frame.select(*(column.alias(name) for name, column in columns.items()))
+    if sink.serialise not in (Parse.AVRO, Parse.PROTOBUF):
+        return made
+    assert sink.schema is not None, "the plan refuses it"
+    encode = encoder(sink.serialise, sink.schema.text, sink.message, column=_VALUE)
+    types = {"key": "BINARY", _VALUE: "BINARY", "headers": HEADERS_TYPE}
+    return made.mapInArrow(encode, ", ".join(f"{name} {types[name]}" for name in columns))
+
+
+def with_dead(records: DataFrame, topic: str, dead: DataFrame) -> DataFrame:
+    """Records for `topic`, and dead letters among them."""
+    headers = F.col("headers") if "headers" in records.columns else F.array().cast(HEADERS_TYPE)
+    return _outgoing(records.withColumn("headers", headers), topic, dead=False).unionByName(dead)
 
 
 def dead_records(dead: DataFrame, topic: str, pipeline: str) -> DataFrame:
-    """OUTGOING and IS_DEAD, of rows of DEAD_SCHEMA; the epoch is added when it is known."""
+    """Of rows of DEAD_SCHEMA; the epoch is added when it is known."""
     told = [
         (dead_letters.TOPIC, F.col("topic")),
         (dead_letters.PARTITION, F.col("partition").cast("string")),
@@ -55,26 +63,20 @@ def dead_records(dead: DataFrame, topic: str, pipeline: str) -> DataFrame:
     added = F.filter(F.array(*(_header(name, value) for name, value in told)), lambda one: one["value"].isNotNull())
     none = F.array().cast(HEADERS_TYPE)
     headers = F.concat(F.coalesce("headers", none), added.cast(HEADERS_TYPE))
-    return _outgoing(dead.select("key", "value", headers.alias("headers")), topic, dead=True)
+    return _outgoing(dead.select("key", _VALUE, headers.alias("headers")), topic, dead=True)
 
 
 def with_epoch(records: DataFrame, epoch: int) -> DataFrame:
-    """The epoch among the headers of dead letters."""
+    """The epoch among the headers of dead letters, if there can be any."""
+    if IS_DEAD not in records.columns:
+        return records
     told = F.array(_header(dead_letters.EPOCH, F.lit(str(epoch)))).cast(HEADERS_TYPE)
     headers = F.when(F.col(IS_DEAD), F.concat("headers", told)).otherwise(F.col("headers"))
     return records.withColumn("headers", headers)
 
 
 def _outgoing(made: DataFrame, topic: str, *, dead: bool) -> DataFrame:
-    columns = {
-        "topic": F.lit(topic),
-        "partition": F.lit(None).cast("int"),
-        "key": F.col("key"),
-        "value": F.col("value"),
-        "headers": F.col("headers"),
-        "timestamp": F.lit(None).cast("timestamp"),
-    }
-    return made.select(*(columns[name].alias(name) for name in OUTGOING), F.lit(dead).alias(IS_DEAD))
+    return made.select(F.lit(topic).alias("topic"), "key", _VALUE, "headers", F.lit(dead).alias(IS_DEAD))
 
 
 def _header(name: str, value: Column) -> Column:
@@ -82,8 +84,6 @@ def _header(name: str, value: Column) -> Column:
 
 
 def _headers(schema: StructType, columns: tuple[str, ...]) -> Column:
-    if not columns:
-        return F.array().cast(HEADERS_TYPE)
     return F.array(*(_header(name, _bytes(_type(schema, name), F.col(name))) for name in columns)).cast(HEADERS_TYPE)
 
 

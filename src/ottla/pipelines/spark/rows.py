@@ -19,8 +19,6 @@ HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 DEAD_SCHEMA: Final = (
     f"key BINARY, value BINARY, headers {HEADERS_TYPE}, topic STRING, partition INT, offset BIGINT, error STRING"
 )
-OUTGOING: Final = ("topic", "partition", "key", "value", "headers", "timestamp")
-"""The columns of a row that is to be written to a topic."""
 
 
 def columns_from(text: str) -> StructType:

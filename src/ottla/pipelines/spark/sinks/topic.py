@@ -14,9 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ottla.pipelines.outgoing import completed
 from ottla.pipelines.python_workers import lighten
 from ottla.pipelines.spark.records import IS_DEAD, with_epoch
-from ottla.pipelines.spark.rows import OUTGOING
 from ottla.pipelines.spark.sinks.writing import Outcome, Run
 from ottla.pipelines.spec import TopicSink
 from ottla.pipelines.topic_writer import Target, write_epoch
@@ -39,8 +39,10 @@ class WriteTask:
         def rows() -> Iterator[pa.RecordBatch]:
             nonlocal dead
             for batch in batches:
-                dead += batch.column(IS_DEAD).true_count
-                yield batch.drop_columns([IS_DEAD])
+                if IS_DEAD in batch.schema.names:
+                    dead += batch.column(IS_DEAD).true_count
+                    batch = batch.drop_columns([IS_DEAD])
+                yield completed(batch, self.target.topic)
 
         written = write_epoch(self.target, context.partitionId(), self.epoch, rows())
         row = {"records": [written.records], "dead": [dead], "skipped": [written.skipped]}
@@ -68,7 +70,7 @@ class TopicWriter:
 
     def write(self, rows: DataFrame, epoch: int) -> Outcome:
         spread = F.coalesce(F.col("key"), F.col("value"), F.lit(b""))
-        tasks = with_epoch(rows, epoch).select(*OUTGOING, IS_DEAD).repartition(self._parallelism, spread)
+        tasks = with_epoch(rows, epoch).repartition(self._parallelism, spread)
         written = tasks.mapInArrow(WriteTask(self._target, epoch), _RESULT).collect()
         done = [row for row in written if not row.skipped]
         dead = sum(row.dead for row in done)
