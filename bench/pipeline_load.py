@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.nodes import TICK_S
 from bench.pipeline_jobs import CONNECTOR, PIPELINE, REFERENCE, TO_PARQUET, TO_TOPIC, Did, Job, Run, measured
+from ottla.pipelines.columns_read import columns_read
 from ottla.pipelines.files import parse_toml
 from ottla.pipelines.spark.run import PipelineRun, RunOptions
 from ottla.pipelines.spark.session import SessionOptions, open_session
@@ -138,7 +139,8 @@ def _with_source(spark: SparkSession, job: Job) -> DataFrame:
     )
     (source,) = pipeline.sources
     assert isinstance(source, TopicSource)
-    frame = read_stream(spark, source, job["bootstrap"], until=CAUGHT_UP)
+    columns = columns_read(pipeline, source)
+    frame = read_stream(spark, source, job["bootstrap"], until=CAUGHT_UP, columns=columns)
     return frame.withColumnsRenamed({"_key": "key", "_value": "value"})
 
 
