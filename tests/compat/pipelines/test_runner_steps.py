@@ -79,7 +79,7 @@ def values(query: SinkQuery) -> list[Any]:
 
 
 def test_table_is_the_latest_value_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
-    """Keys that were deleted are not in it."""
+    """Keys that were deleted are not in it. A value that is broken stops the run: nobody would miss it otherwise."""
     text = """
 [source.orders]
 topic = "orders"
@@ -101,6 +101,10 @@ topic = "out"
     )
     made = computed(spark, tmp_path, text, {"orders": orders, "names": names})
     assert values(made["out"]) == [{"city": "be", "name": "Berne"}]
+    broken = records(spark, (b"be", b"{ broken"), (b"be", b'{"name": "Berne"}'), (b"ch", b"{ broken"))
+    failing = computed(spark, tmp_path, text, {"orders": orders, "names": broken}, dead_letters=True)
+    with pytest.raises(Exception, match=r"source names: t-0 at offset 2 cannot be parsed: .* write another value for"):
+        values(failing["out"])
 
 
 def test_dedup_and_functions_on_pandas(spark: SparkSession, tmp_path: Path) -> None:

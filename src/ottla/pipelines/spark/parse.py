@@ -8,6 +8,7 @@ Rule 3: without a dead-letter topic the first record that fails stops the pipeli
         steps need, such as columns that are not null, and would drop the record before anybody looked at it.
 Rule 4: JSON is parsed once. Spark puts what a column is made of into each condition on it, but for what a generator
         makes: so one makes it, of an array of one.
+Rule 5: a column of text takes any JSON there is, as Spark's own `from_json` does.
 """
 
 from typing import Final
@@ -96,6 +97,8 @@ def _or_stop(parsed: Column, error: Column, source: Source) -> Column:
     else:
         where = F.lit("a line of the files")
     advice = "; name a dead-letter topic under [errors] to go on without such records"
+    if isinstance(source, TopicSource) and source.table:
+        advice = "; a table is not read without it: write another value for its key, or none"
     told = F.concat_ws(
         "", F.lit(f"source {source.name}: "), where, F.lit(" cannot be parsed: it "), error, F.lit(advice)
     )

@@ -61,8 +61,8 @@ def read(reading: Reading, source: Source) -> Rows:
         return _files(reading, source, columns)
     if source.table:
         records = reading.every_record(source) if reading.tables is None else reading.tables(reading.sink, source)
-        rows = parse(_latest(records), source, columns, keep_failures=reading.keep_failures)
-        return Rows(rows.frame, rows.original)  # Its failures would be told again in every epoch.
+        # What fails stops the run: it would be a dead letter again in every epoch, or be missing without a word.
+        return parse(_latest(records), source, columns, keep_failures=False)
     return parse(reading.records(source), source, columns, keep_failures=reading.keep_failures)
 
 
