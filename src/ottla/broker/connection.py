@@ -40,7 +40,9 @@ _OPEN_REQUESTS_MAX = 64
 _ANSWERS_TOGETHER = 16
 _SMALL_ANSWER_MAX = 1 << 16
 _QUEUED_BYTES_MAX = 1 << 20
-SHARED_BUFFER_BYTES = 1 << 18
+SHARED_BUFFER_BYTES = 1 << 20
+"""So many that of what arrives in a stream, little is cut off at the end and has to be kept."""
+ROOM_BYTES = 1 << 18
 
 
 class _Open:
@@ -184,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         needed = max(_OWN_BUFFER_MIN, 2 * self._filled)
         if self._filled >= _SIZE.size:
             # A frame of a moderate size gets its room at once, a huge one only as its bytes arrive.
-            needed = max(needed, min(_SIZE.unpack_from(rest)[0] + _SIZE.size, SHARED_BUFFER_BYTES))
+            needed = max(needed, min(_SIZE.unpack_from(rest)[0] + _SIZE.size, ROOM_BYTES))
         own = self.node.rooms.take(needed)
         own[: self._filled] = rest
         self._own = own
@@ -237,7 +239,10 @@ class Connection(asyncio.BufferedProtocol):
         if taken is None:
             return None
         answers, end = taken
-        self._take_turn([answers])
+        if self._open or len(self._ready) >= _ANSWERS_TOGETHER:
+            self._take_turn([answers])
+        else:
+            self._ready.append(answers)
         return end
 
     def _learn(self, frame: memoryview, request: Request) -> None:
@@ -333,7 +338,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._ready and not self._closed and (not self._held or self._write_held()):
             ready, self._ready = self._ready, []
             self._outlet.send(ready)
-            self._go_on()
+            if self._paused:
+                self._go_on()
 
     def _go_on(self) -> None:
         if self._paused and not self._closed and not self._is_behind():

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
+from ottla.broker.connection import ROOM_BYTES, SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
 from ottla.broker.groups import GroupCoordinator
 from ottla.broker.outbox import Outbox
@@ -104,7 +104,7 @@ class Node:
         )
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
         self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.rooms = Rooms(SHARED_BUFFER_BYTES)
+        self.rooms = Rooms(ROOM_BYTES)
         self.outbox = Outbox()
         self.waiting_room = WaitingRoom()
         self.metadata: MetadataQuorum

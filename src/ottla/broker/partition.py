@@ -27,6 +27,8 @@ class Partition:
     leader_epoch: int
     isr: tuple[int, ...]
     waiters: dict[Watcher, None] = field(default_factory=dict)
+    retired: bool = False
+    """It is no longer this broker's: who has kept it looks again for what there is now."""
     _syncing: "asyncio.Task[None] | None" = None
     _unsynced: "deque[tuple[int, asyncio.Future[Refused | None]]]" = field(default_factory=deque)
 
@@ -96,7 +98,7 @@ class Partition:
     def append_run(self, run: Run) -> None:
         """Append the batches of a run that was checked just now."""
         self.log.append_run(run)
-        self._commit(self.log.log.end_offset, run.size)
+        self._commit(run.headers[-1].next_offset, run.size)
 
     def append_own(self, batch: bytes) -> None:
         """Append what this broker built and numbered itself as a coordinator: there is nothing to check in it."""

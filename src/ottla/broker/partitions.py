@@ -135,6 +135,7 @@ class Partitions:
             except Refused as refusal:
                 warn("partitions.not_removed", topic=going[0][0], partitions=len(going), reason=refusal.text)
             for partition in removed:
+                partition.retired = True
                 partition.wake_all()
 
     def _set_aside(self, topic: str, index: int, reason: str) -> None:

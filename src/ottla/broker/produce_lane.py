@@ -6,7 +6,7 @@ taken together: checked in one call of the kernel, written in one call of the sy
 
 Rule 1: equal bytes mean the same. A lane serves requests whose every byte but the correlation id, the records and
         their length equals that of one that was decoded; only then can no tagged field be there.
-Rule 2: what may have changed since is asked again: whether the topic is there, and whether this broker leads.
+Rule 2: what may have changed since is asked again: whether the partition is still this broker's, and its disk well.
 Rule 3: whatever is out of the ordinary goes the long way (`handlers/produce`): transactions, batches that were sent
         before or are refused, topics whose records are synced before they are acknowledged. Once the log was asked to
         append, there is no way back.
@@ -106,6 +106,7 @@ class _Lane:
         self._acks = request.acks
         self._version = version
         self._pattern = pattern
+        self._partition: Partition | None = None
         base_offset, append_time, log_start = _PROBE
         probe = PartitionProduceResponse(
             index=self._index,
@@ -124,9 +125,11 @@ class _Lane:
         return b"".join(encode_response(ProduceResponse(responses=[topic]), self._version, correlation_id))
 
     def take(self, node: "Node", data: memoryview, position: int) -> tuple[bytes, int] | None:
+        partition = self._partition
         try:
-            name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
-            partition = node.partition(name, self._index, self._topic_id)
+            if partition is None or partition.retired:
+                name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
+                partition = self._partition = node.partition(name, self._index, self._topic_id)
             run = partition.check_run(data, position, self._pattern, acks=self._acks)
         except Refused:
             return None  # Nothing was changed: the long way gives the reason.

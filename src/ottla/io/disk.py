@@ -76,7 +76,7 @@ class LocalFile:
         return data[:count] if position + count >= self.size() else None
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        total = _byte_length(buffers[0]) if len(buffers) == 1 else sum(map(_byte_length, buffers))
+        total = sum([memoryview(buffer).nbytes for buffer in buffers])
         try:
             if len(buffers) > BUFFERS_PER_CALL or os.pwritev(self._descriptor, buffers, position) != total:
                 # Writing again from the start is harmless: the same bytes at the same place.
@@ -230,10 +230,6 @@ class LocalDisk:
     # Last, because inside the class its name hides the builtin.
     def list(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))
-
-
-def _byte_length(buffer: Buffer) -> int:
-    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 def _naming(error: OSError, path: str) -> OSError:

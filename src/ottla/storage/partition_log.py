@@ -179,7 +179,7 @@ class PartitionLog:
             files, position = self.here.of(active), active.size
             files.append(run.batches)
             entries, new_epoch = log.appended_run(headers)
-            self._recent.note_run(headers, position)
+            self._recent.note(headers, position)
             for added in entries:
                 files.add_index_entries(added)
             if new_epoch:
@@ -213,7 +213,7 @@ class PartitionLog:
             files, position = self.here.of(active), active.size
             files.append([batch])
             entries, completed, new_epoch = log.appended(header, marker)
-            self._recent.note(header, position)
+            self._recent.note((header,), position)
             if entries is not None:
                 files.add_index_entries(entries)
             if completed is not None and completed.aborted:

@@ -24,18 +24,15 @@ class RecentBatches:
         self._asked: Asked | None = None
         self._shared: Slice | None = None
 
-    def note(self, header: BatchHeader, position: int) -> None:
-        """A batch was written to the active segment."""
-        offset, offsets = header.base_offset, self._offsets
-        if len(offsets) == _REMEMBERED:
-            del self._by_offset[offsets.popleft()]
-        offsets.append(offset)
-        self._by_offset[offset] = tuple.__new__(Found, (position, header))  # As calling it, in half the time.
-
-    def note_run(self, headers: Sequence[BatchHeader], position: int) -> None:
+    def note(self, headers: Sequence[BatchHeader], position: int) -> None:
         """Batches were written to the active segment, one after the other."""
+        by_offset, offsets = self._by_offset, self._offsets
         for header in headers:
-            self.note(header, position)
+            if len(offsets) == _REMEMBERED:
+                del by_offset[offsets.popleft()]
+            offset = header.base_offset
+            offsets.append(offset)
+            by_offset[offset] = tuple.__new__(Found, (position, header))  # As calling it, in half the time.
             position += header.size
 
     def beginning_at(self, offset: int) -> Found | None:

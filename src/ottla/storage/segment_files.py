@@ -90,7 +90,7 @@ class SegmentFiles:
             # Kafka takes a segment without them for a broken one; an empty log does without.
             self._offsets.make()
             self._times.make()
-        self.log.write(self.segment.size, batches)
+        (self._log or self.log).write(self.segment.size, batches)
 
     def add_index_entries(self, entries: IndexEntries) -> None:
         self._offsets.append(*entries.offset)

@@ -59,10 +59,19 @@ class Home:
         log = PartitionLog(LogDirectory(disk, "/data"), TOPIC, 0, config(**settings), clock, Random(1))
         self.led = Partition(log, TOPIC_ID, LEADER_EPOCH, isr=(1,))
         self.led.lead(LEADER_EPOCH)
-        self.is_there = True
+        self._is_there = True
         self.lanes = ProduceLanes(self)  # type: ignore[arg-type]
         self.short = 0
         """How many requests took the short way."""
+
+    @property
+    def is_there(self) -> bool:
+        return self._is_there
+
+    @is_there.setter
+    def is_there(self, is_there: bool) -> None:
+        self._is_there = is_there
+        self.led.retired = not is_there
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return TOPIC if self.is_there and topic_id == TOPIC_ID else None

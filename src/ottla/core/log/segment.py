@@ -97,13 +97,14 @@ class Segment:
 
     def takes_run(self, run: Run, limits: SegmentLimits, now_ms: int) -> bool:
         """Whether none of the batches, written one after the other, opens a new segment."""
-        count = len(run.headers)
+        bytes_max, open_ms_max, index_bytes_max, _ = limits
+        count, last = len(run.headers), run.headers[-1]
         return (
-            0 < self.size <= limits.bytes_max - run.size
-            and self._waited_ms(run.max_timestamp, now_ms) <= limits.open_ms_max - self.roll_jitter_ms
-            and (self.offset_entries + count) * _OFFSET_ENTRY_BYTES <= limits.index_bytes_max
-            and (self.time_entries + count + 1) * _TIME_ENTRY_BYTES <= limits.index_bytes_max
-            and run.headers[-1].last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            0 < self.size <= bytes_max - run.size
+            and self._waited_ms(run.max_timestamp, now_ms) <= open_ms_max - self.roll_jitter_ms
+            and (self.offset_entries + count) * _OFFSET_ENTRY_BYTES <= index_bytes_max
+            and (self.time_entries + count + 1) * _TIME_ENTRY_BYTES <= index_bytes_max
+            and last.base_offset + last.last_offset_delta - self.base_offset <= RELATIVE_OFFSET_MAX
         )
 
     def appended(self, header: BatchHeader, index_interval_bytes: int) -> IndexEntries | None:
