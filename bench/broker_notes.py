@@ -3,16 +3,19 @@
 LINES = {
     "SocketOutlet._send_slice": "the system's own `sendfile`: one call a fetch of 1 MiB, no copy; what bare `sendfile` "
     "needs stands in the table of bare limits",
+    "SocketOutlet._send_around": "`sendfile` between two `send`: the head waits for the records, which are not copied; "
+    "what bare `sendfile` needs stands in the table of bare limits",
     "SocketOutlet._send_buffers": "one `send` for all the answers of a connection that are ready in a round",
     "SocketOutlet._send_at_once": "the system's `send`, which also wakes the client; one a connection and round",
     "LocalFile.write": "one `pwritev` a batch, straight from the buffer it was received into",
     "LocalFile.read": "look-ups in the index: the page of the look-up before is tried first",
+    "LocalFile.read_warm": "one small read tells whether a slice is in memory, and where the next one begins",
     "Runner.run": "the event loop itself and the system below it (`epoll_pwait`, `read`): native code counts for its "
     "caller",
     "run": "the event loop itself and the system below it (`epoll_pwait`, `read`): native code counts for its caller",
     "_walk": "the reference kernel's walk over the records",
     "_run": "the reference kernel's comparison of records of one size, by columns",
-    "Waiter.__init__": "a future and a timer a waiting fetch; it was a task before",
+    "Waiter.__init__": "an entry in the node's waiting room, which has one timer for all; it was a future",
     "Outbox.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
     "_Lane.take": "requests like the one before are not decoded again, their answers are packed into a template",
     "PartitionLog.check_run": "one call of the kernel for all batches that arrived together",
@@ -31,8 +34,8 @@ _WRITING = (
 )
 _SENDFILE = (
     "Kafka sends by `sendfile` too, which is most of what either needs (see the bare limits); around the one call a "
-    "fetch of 1 MiB has ten others (3.5 `pread` of indexes and headers, two looks whether the pages are there, two "
-    "`send`, `read`, `epoll_pwait`); they and the Python between took 73 µs on a busy machine"
+    "fetch of 1 MiB has six others (a look whether the pages are there, two `send`, `read`, `epoll_pwait`, and mostly "
+    "a `pread` of the index)"
 )
 
 MISSES = {
@@ -46,8 +49,8 @@ MISSES = {
     "seconds against the seconds the load takes); `bytes only` has no such client",
     "consume 1,000 B, catch-up": f"the client is what is measured: the broker is idle most of the time. {_SENDFILE}",
     "read 1,000 B, catch-up, bytes only": _SENDFILE,
-    "50 records/s, 100 readers": "each of the hundred answers costs a look-up, a `send` that wakes its reader, and the "
-    "next request with its timer; from run to run it is 0.77 to 0.84",
+    "50 records/s, 100 readers": "each of the hundred answers costs a `send` that wakes its reader, and the `read` of "
+    "the next request",
 }
 
 REFERENCE_MISSES = {
