@@ -15,7 +15,7 @@ from bench import pipelines
 from bench.connector import NoConnector
 from bench.flink import FlinkJob
 from bench.nodes import Node, Ottla
-from bench.pipeline_jobs import FLINK, PIPELINE, REFERENCE, SOURCE, TO_PARQUET, TO_TOPIC
+from bench.pipeline_jobs import CONNECTOR, FLINK, PIPELINE, REFERENCE, SOURCE, TO_PARQUET, TO_TOPIC, Run
 from bench.pipelines import event, job_of
 from bench.sizes import TINY
 from peers.flink import NoFlink
@@ -74,3 +74,25 @@ def test_part_says_what_it_found_and_what_it_could_not_have(monkeypatch: pytest.
     assert "connector is not to be had, and nothing is compared with it: the registry is closed" in section.findings[0]
     assert "Flink is not to be had, and nothing is compared with it: there is no Java" in section.findings[1]
     assert section.findings[2].startswith("The broker holds nobody up: it was on the CPU for ")
+
+
+def test_aims_are_held_against_the_best_runs() -> None:
+    def took(steady_s: float, broker_cpu_s: float) -> Run:
+        return Run(wall_s=9.0, steady_s=steady_s, cpu_s=4.0, broker_cpu_s=broker_cpu_s, rows=1)
+
+    told = pipelines.findings(
+        {
+            ("Kafka", TO_PARQUET, SOURCE): took(2.0, 0.5),
+            ("Kafka", TO_PARQUET, CONNECTOR): took(1.0, 0.6),
+            ("Kafka", TO_TOPIC, PIPELINE): took(1.0, 0.1),
+            ("Kafka", TO_TOPIC, CONNECTOR): took(1.5, 0.1),
+            ("Kafka", REFERENCE, PIPELINE): took(4.0, 0.1),
+            ("Kafka", REFERENCE, FLINK): took(1.0, 0.1),
+        }
+    )
+    source, sink, flink, broker = told
+    assert "our source against the connector's" in source
+    assert "0.50 x the records a second, 1.00 x the CPU seconds; aim 1.0 x the records or more: MISSED" in source
+    assert "1.50 x the records a second, 1.00 x the CPU seconds; aim 1.0 x the records or more: met" in sink
+    assert flink.endswith("both exactly once: 0.25 x the records a second, 1.00 x the CPU seconds.")
+    assert "60% of the time at most (Kafka, topic to parquet, connector), aim 50% or less: MISSED" in broker
