@@ -21,7 +21,7 @@ from ottla.pipelines.spark.rows import HEADERS_TYPE, META, ORIGINAL, Rows, colum
 from ottla.pipelines.spec import FilesSource, Parse, Source, TopicSource
 
 _CORRUPT: Final = "_ottla_corrupt"
-_TIMES: Final = "yyyy-MM-dd['T'][' ']HH:mm:ss[.SSSSSSSSS][XXX][XX]"
+_TIMES: Final = "yyyy-MM-dd['T'][' ']HH:mm:ss[.SSSSSSSSS][ZZZZZ][XX]"
 """What is taken for a time where columns are inferred. Spark's own choice would take a postal code for a year."""
 
 TopicRecords = Callable[[TopicSource], DataFrame]
