@@ -170,7 +170,7 @@ def test_a_topic_that_takes_less_than_a_batch_is_told_with_what_to_lower(server:
     """Its rows are small: who reads that a record is too large looks in the wrong place."""
     sink = Sink(server, topics)
     small = topics.create(server, max_message_bytes="1000")
-    with pytest.raises(BadRows, match="MESSAGE_TOO_LARGE.*Batches grow to 4,000 B: .* lower batch_size of the sink"):
+    with pytest.raises(BadRows, match=r"MESSAGE_TOO_LARGE.*Batches grow to 4,000 B: .* lower batch_size of the sink"):
         write_epoch(replace(sink.target, topic=small), 0, 0, parts_of(0, small, sink.dead_topic))
     lower = replace(sink.target, topic=small, batch_bytes=1_000)
     assert write_epoch(lower, 0, 0, parts_of(0, small, sink.dead_topic)).records == len(values_of(0))
