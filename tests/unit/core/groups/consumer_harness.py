@@ -230,7 +230,7 @@ def durable(shard: GroupShard) -> dict[str, Any]:
     for group_id, group in sorted(shard.groups.items()):
         if isinstance(group, ConsumerGroup):
             state = dict(vars(group))
-            for volatile in ("refresh_at_ms", "seen_changes", "seen_epoch"):
+            for volatile in ("refresh_at_ms", "seen_changes", "seen_epoch", "_balance"):
                 del state[volatile]
             found[group_id] = state
         elif isinstance(group, ClassicGroup):

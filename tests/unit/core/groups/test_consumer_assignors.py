@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.core.groups.consumer.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from ottla.core.groups.consumer.assignors import ASSIGNORS, Assignment, Balance, GroupSpec, MemberSpec
 
 A, B, C, D = (bytes(15) + bytes([n]) for n in range(1, 5))
 TOPICS = (A, B, C, D)
@@ -130,6 +130,39 @@ def test_uniform_names_only_those_whose_part_is_another(spec: GroupSpec) -> None
     assert all(part != spec.assigned_to(member_id) for member_id, part in changed.items())
     settled = replace(spec, assigned=assign("uniform", spec))
     assert ASSIGNORS["uniform"](settled) == {}
+
+
+@given(
+    partitions=st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 30), min_size=1),
+    joining=st.lists(st.text("abc", min_size=1, max_size=4), unique=True, min_size=2, max_size=30),
+)
+@settings(max_examples=60)
+def test_one_more_member_gets_what_the_assignor_would_give(partitions: dict[bytes, int], joining: list[str]) -> None:
+    """Where the balance knows who gives and how much, it must be those whom a look at everyone finds."""
+    balance, assigned = Balance(), dict[str, Assignment]()
+    is_known = False
+    for number, member_id in enumerate(joining, 1):
+        others = sorted(assigned)
+        subscriptions = {one: set(partitions) for one in joining[:number]}
+        expected = assign("uniform", spec_of(subscriptions, partitions, assigned))
+        changed = balance.one_more(member_id, others, assigned, partitions)
+        assert changed is None or plain(assigned | changed) == plain(expected)
+        is_known = changed is not None
+        for one, part in expected.items():
+            balance.put(one, assigned.get(one), part)
+        assigned = expected
+    assert is_known or len(joining) * (len(joining) - 1) < sum(partitions.values()), "the quota fell by one at most"
+
+
+def test_a_balance_says_nothing_of_what_it_does_not_know() -> None:
+    balance, part = Balance(), {A: {0, 1}}
+    assert balance.one_more("m2", [], {}, {A: 2}) is None, "nobody has anything"
+    balance.put("m1", None, part)
+    assert balance.one_more("m2", ["m1"], {"m1": part}, {A: 2}) == {"m1": {A: {0}}, "m2": {A: {1}}}
+    assert balance.one_more("m2", ["m1"], {"m1": part}, {A: 3}) is None, "a partition is nobody's"
+    assert balance.one_more("m2", ["m1"], {"m1": part}, {B: 2}) is None, "another topic is wanted"
+    balance.put("m1", part, None)
+    assert balance.one_more("m2", [], {}, {A: 2}) is None
 
 
 @given(spec=groups())

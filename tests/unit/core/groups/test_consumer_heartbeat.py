@@ -14,6 +14,7 @@ from consumer_harness import (
 )
 
 from ottla.core.groups.classic import Client
+from ottla.core.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 from ottla.core.groups.consumer.member import MemberState
 from ottla.core.groups.group import Committer
 from ottla.wire.api.consumer_group_heartbeat import TopicPartitions
@@ -141,6 +142,23 @@ def test_three_members_share_evenly_and_one_that_leaves_is_replaced(coordinator:
     members[0].leave()
     settle_all(coordinator, *members[1:])
     assert [len(member.partitions("foo")) for member in members[1:]] == [3, 3]
+
+
+def test_members_of_a_large_group_get_what_the_assignor_gives() -> None:
+    """There the target's balance stands in for a look at everyone; nobody may tell the difference."""
+    coordinator = Coordinator({"foo": 200}, {"group.consumer.assignment.interval.ms": "0"})
+    foo, partitions = coordinator.topics.id_of("foo"), 200
+    for number in range(150):
+        before = dict(coordinator.group().target) if number else {}
+        coordinator.client(f"m{number * 61 % 150}", topics=["foo"]).send()
+        group = coordinator.group()
+        specs = dict.fromkeys(group.members, MemberSpec({foo}))
+        changed = ASSIGNORS["uniform"](GroupSpec(specs, {foo: partitions}, is_homogeneous=True, assigned=before))
+        assert group.target == before | changed
+        if number == 100:
+            partitions = 260
+            coordinator.topics.grow("foo", partitions)
+            coordinator.client("m0", topics=["foo"]).leave()
 
 
 def test_a_silent_member_is_taken_out(coordinator: Coordinator) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records
-from ottla.core.groups.consumer.assignors import Assignment
+from ottla.core.groups.consumer.assignors import Assignment, Balance
 from ottla.core.groups.consumer.member import LEAVE_EPOCH, Member, OwnedPartitions
 from ottla.core.groups.consumer.regexes import ResolvedRegex
 from ottla.core.groups.consumer.topics import NO_TOPICS_HASH
@@ -119,6 +119,9 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""
         self.target: dict[str, Assignment] = {}
+        self._balance: Balance | None = None
+        self.unassigned: set[str] = set()
+        """Members without a part of the target, not even an empty one."""
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.subscriptions = Subscriptions({}, {}, {})
         self.has_partition_metadata = False
@@ -165,6 +168,20 @@ class ConsumerGroup:
     def owned(self, topic_id: bytes) -> Mapping[int, int]:
         """The partitions of a topic that have an owner, with its epoch."""
         return self._owner_epochs.get(topic_id, _NOTHING)
+
+    @property
+    def balance(self) -> Balance:
+        """Of the target. Kept up once somebody has asked for it, which is worth it in large groups alone."""
+        if self._balance is None:
+            self._balance = Balance()
+            for member_id, part in self.target.items():
+                self._balance.put(member_id, None, part)
+        return self._balance
+
+    @property
+    def is_assigned(self) -> bool:
+        """Every member has a part of the target, and nobody else has."""
+        return not self.unassigned and len(self.target) == len(self.members)
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
         """The one that most members ask for, if any does; `new` counts in place of `old`."""
@@ -293,10 +310,14 @@ class ConsumerGroup:
             self.assignment_epoch, self.assignment_timestamp = value.assignment_epoch, value.assignment_timestamp
 
     def replay_target(self, member_id: str, value: wire.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
-        if value is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = records.read_target(value)
+        new = None if value is None else records.read_target(value)
+        if self._balance is not None:
+            self._balance.put(member_id, self.target.get(member_id), new)
+        if new is not None:
+            self.target[member_id] = new
+            self.unassigned.discard(member_id)
+        elif self.target.pop(member_id, None) is not None and member_id in self.members:
+            self.unassigned.add(member_id)
 
     def replay_current(self, member_id: str, value: wire.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         old = self.members.get(member_id)
@@ -328,12 +349,15 @@ class ConsumerGroup:
             self._own(new.pending_revocation, new.member_epoch)
             if new.member_id not in self.members:
                 insort(self.member_ids, new.member_id)
+                if new.member_id not in self.target:
+                    self.unassigned.add(new.member_id)
             self.members[new.member_id] = new
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = new.member_id
         elif old is not None:
             del self.members[old.member_id]
             del self.member_ids[bisect_left(self.member_ids, old.member_id)]
+            self.unassigned.discard(old.member_id)
             if old.instance_id is not None and self.static_members.get(old.instance_id) == old.member_id:
                 del self.static_members[old.instance_id]
 

@@ -5,16 +5,18 @@ Rule 2: only members whose part differs are written, and then the epoch: whoever
 """
 
 from bisect import insort
-from itertools import filterfalse
-from operator import itemgetter
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
-from ottla.core.groups.consumer.assignors import ASSIGNORS, NOTHING, Assignment, GroupSpec, MemberSpec
+from ottla.core.groups.consumer.assignors import ASSIGNORS, NOTHING, UNIFORM, Assignment, GroupSpec, MemberSpec
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.member import Member
 from ottla.core.groups.consumer.records import target_epoch_record, target_record
 from ottla.core.groups.consumer.topics import TopicView
+
+_MANY: Final = 64
+"""Members, from which on it pays to keep the target's balance, rather than to look at all of them when one joins."""
 
 
 class Target(NamedTuple):
@@ -39,28 +41,56 @@ def compute_target(
     now_ms: int,
 ) -> tuple[Target, list[CoordinatorRecord]]:
     """A new target with `member` as it will be, in place of the static member whose instance it is, if any."""
-    before = assigned = group.target
+    parts = None
+    if assignor == UNIFORM and is_homogeneous and _is_one_more(group, member):
+        partitions = _sizes(subscribed_ids(group, member, topics), topics)
+        parts = group.balance.one_more(member.member_id, group.member_ids, group.target, partitions)
+    if parts is None:
+        parts = _assigned(group, member, assignor, is_homogeneous, topics)
+    written = [
+        target_record(group.group_id, member_id, parts[member_id])
+        for member_id in sorted(parts)
+        if parts[member_id] != group.target.get(member_id)
+    ]
+    written.append(target_epoch_record(group.group_id, epoch, now_ms))
+    part = parts.get(member.member_id)
+    return Target(epoch, group.target[member.member_id] if part is None else part), written
+
+
+def _is_one_more(group: ConsumerGroup, member: Member) -> bool:
+    """The member joins many others who all have their part; it does not replace one of them."""
+    return (
+        len(group.members) >= _MANY
+        and group.is_assigned
+        and member.member_id not in group.members
+        and member.instance_id not in group.static_members
+    )
+
+
+def _assigned(
+    group: ConsumerGroup, member: Member, assignor: str, is_homogeneous: bool, topics: TopicView
+) -> dict[str, Assignment]:
+    """All parts that may be others than before, by a look at everyone."""
+    assigned: Mapping[str, Assignment] = group.target
+    parts = dict.fromkeys([*group.unassigned, member.member_id], NOTHING)
     replaced = group.static_members.get(member.instance_id) if member.instance_id is not None else None
     if replaced is not None and replaced != member.member_id:
-        assigned = {**assigned, member.member_id: assigned.get(replaced, NOTHING)}
+        parts[member.member_id] = assigned.get(replaced, NOTHING)
+        assigned = {**assigned, **parts}
+        parts.pop(replaced, None)
+    elif member.member_id in assigned:
+        del parts[member.member_id]
     member_ids = _ids_with(group, member, replaced)
     specs = (_same if is_homogeneous else _each)(group, member, member_ids, topics)
     counted = specs[member.member_id].topics
     if not is_homogeneous:
         counted = frozenset().union(*{spec.topics for spec in specs.values()})
-    partitions = {topic_id: len(topics.image.topics_by_id[topic_id].partitions) for topic_id in counted}
-    parts = dict.fromkeys(filterfalse(before.__contains__, member_ids), NOTHING)
-    if assigned is not before:
-        parts[member.member_id] = assigned[member.member_id]
-    parts.update(ASSIGNORS[assignor](GroupSpec(specs, partitions, is_homogeneous, assigned)))
-    written = [
-        target_record(group.group_id, member_id, part)
-        for member_id, part in sorted(parts.items(), key=itemgetter(0))
-        if part != before.get(member_id)
-    ]
-    written.append(target_epoch_record(group.group_id, epoch, now_ms))
-    part = parts.get(member.member_id)
-    return Target(epoch, before[member.member_id] if part is None else part), written
+    parts.update(ASSIGNORS[assignor](GroupSpec(specs, _sizes(counted, topics), is_homogeneous, assigned)))
+    return parts
+
+
+def _sizes(topic_ids: Iterable[bytes], topics: TopicView) -> dict[bytes, int]:
+    return {topic_id: len(topics.image.topics_by_id[topic_id].partitions) for topic_id in topic_ids}
 
 
 def _ids_with(group: ConsumerGroup, member: Member, replaced: str | None) -> list[str]:

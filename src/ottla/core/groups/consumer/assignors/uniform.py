@@ -5,9 +5,10 @@ Rule 1: balance comes before stickiness. Where all members subscribed to the sam
 Rule 2: a member gives up only what it has too much of, or what it is no longer subscribed to.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import islice, repeat
 
+from ottla.core.groups.consumer.assignors.balance import keep, widen
 from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment, GroupSpec
 from ottla.core.groups.consumer.assignors.uniform_mixed import assign_mixed
 
@@ -21,7 +22,7 @@ def assign_uniformly(spec: GroupSpec) -> Mapping[str, Assignment]:
 def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
     """All members subscribed to the same topics: each has its quota, and some of them one more.
 
-    This runs for everyone who joins, over all members, most of whom keep what they have: they cost a look each.
+    Over all members, most of whom keep what they have: they cost a look each. `Balance.one_more` does without.
     """
     member_ids = sorted(spec.members)
     topics, count = spec.members[member_ids[0]].topics, len(member_ids)
@@ -40,7 +41,7 @@ def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
     for place, has in enumerate(sizes):
         if has >= limit:
             if has > limit:
-                changed[place] = _keep(shares[place], limit, freed)
+                changed[place] = keep(shares[place], limit, freed)
         elif limit > quota and count - place > with_one_more:
             # Somebody after it may already hold one more; the last ones have no choice.
             if has < quota:
@@ -55,7 +56,7 @@ def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
         # Where everything was somebody's, only what was just given up is free.
         free = iter(sorted(freed) if sum(sizes) == total else _free(spec, topics, shares, changed))
         for place, left in room.items():
-            changed[place] = _widen(changed.get(place, shares[place]), islice(free, left))
+            changed[place] = widen(changed.get(place, shares[place]), islice(free, left))
     return {member_ids[place]: share for place, share in changed.items()}
 
 
@@ -65,25 +66,6 @@ def _sizes(shares: Sequence[Assignment], topics: Set[bytes]) -> list[int]:
         (topic_id,) = topics
         return [len(share[topic_id]) if share else 0 for share in shares]
     return [sum(map(len, share.values())) for share in shares]
-
-
-def _keep(share: Assignment, limit: int, freed: list[tuple[bytes, int]]) -> Assignment:
-    """What a member keeps of its partitions; the others are `freed`."""
-    kept: dict[bytes, Set[int]] = {}
-    for topic_id in sorted(share):
-        partitions = sorted(share[topic_id])
-        if limit:
-            kept[topic_id] = set(partitions[:limit])
-        freed += zip(repeat(topic_id), partitions[limit:])
-        limit = max(limit - len(partitions), 0)
-    return kept
-
-
-def _widen(share: Assignment, more: Iterable[tuple[bytes, int]]) -> Assignment:
-    wider = {topic_id: set(partitions) for topic_id, partitions in share.items()}
-    for topic_id, partition in more:
-        wider.setdefault(topic_id, set()).add(partition)
-    return wider
 
 
 def _free(
