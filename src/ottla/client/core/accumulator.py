@@ -186,10 +186,13 @@ class Accumulator:
         return gone
 
     def expired(self, now_ms: int) -> list[Batch]:
-        """Batches that were not delivered in time and are not under way: they leave."""
+        """Batches that were not delivered in time: they leave. The one under way has its own time and leaves first, so
+        that whoever sends hears of records in their order."""
         gone: list[Batch] = []
         for partition, queue in list(self._queues.items()):
-            while queue and now_ms - queue[0].created_ms >= self._delivery_timeout_ms:
+            while (
+                queue and partition not in self._under_way and now_ms - queue[0].created_ms >= self._delivery_timeout_ms
+            ):
                 batch = queue.popleft()
                 self._left(batch)
                 gone.append(batch)
