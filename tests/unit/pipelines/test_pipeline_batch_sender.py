@@ -4,13 +4,13 @@ import asyncio
 from collections import deque
 
 import pytest
-from simulated_node import simulated
 
 from ottla.client import Client
 from ottla.client.core.errors import ClientError, Declined, DeliveryFailed
 from ottla.kernel import BuiltBatch
 from ottla.pipelines.batch_sender import UNDER_WAY_MAX, BatchSender, Outgoing
 from ottla.wire.errors import Error
+from simulated_node import simulated
 
 TOO_EARLY = Error.OUT_OF_ORDER_SEQUENCE_NUMBER
 

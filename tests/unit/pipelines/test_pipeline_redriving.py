@@ -6,9 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import simulated_node
-from simulated_node import BOOTSTRAP
 
+import simulated_node
 from ottla.cli.dlq.history import Order, history_of
 from ottla.cli.dlq.letters import Choice, Letter, letters
 from ottla.cli.dlq.redriving import Redriving, redrive
@@ -17,6 +16,7 @@ from ottla.client import BEGINNING, Client, Consumer, Producer, ProducerFenced, 
 from ottla.client.core.errors import RecordTooLarge
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.pipelines.dead_letters import ERROR, PARTITION, REDRIVES, TOPIC, Origin
+from simulated_node import BOOTSTRAP
 
 DEAD, PLACES = "dead", [TopicPartition("dead", 0), TopicPartition("dead", 1)]
 TOPICS = {DEAD: 2, "orders": 3, "other": 1}

@@ -8,9 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import simulated_node
-from simulated_node import BOOTSTRAP
 
+import simulated_node
 from ottla.client import Client, ProducerFenced, TopicPartition
 from ottla.client.consumer import BEGINNING, Consumer
 from ottla.client.core.errors import ClientError
@@ -22,6 +21,7 @@ from ottla.pipelines.outgoing import BadRows, rows_by_topic
 from ottla.pipelines.spec import Codec, Delivery
 from ottla.pipelines.topic_writer import Rows, Target, Written, take_over_task, write_rows
 from ottla.sim.network import Weather
+from simulated_node import BOOTSTRAP
 
 PARTITIONS = 3
 STORMY = Weather(reset=0.02, split=0.1)
