@@ -72,10 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         """Answers whose turn has come; they leave together, some at a time."""
         self._held: dict[HostedShard[Any], None] = {}
         """Who has to write before an answer leaves."""
-        self._tasks: dict[
-            asyncio.Future[Any] | Waiter, None
-        ] = {}  # In the order of their birth; a set would have none.
-        self._lanes: ProduceLanes | None = None
+        self._tasks: dict[asyncio.Future[Any] | Waiter, None] = {}
+        """In the order of their birth; a set would have none."""
+        self._produce_lanes: ProduceLanes | None = None
         self._fetch_lanes: FetchLanes | None = None
         self._paused = False
         self._closed = False
@@ -144,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the whole frames in `data`; keep the rest."""
         position, end = 0, len(data)
         while end - position >= _SIZE.size and not self._closed and not self._paused:
-            after = self._take_lane(data, position) if self._lanes is not None else None
+            after = self._take_produce_lane(data, position) if self._produce_lanes is not None else None
             if after is None:
                 after = self._take_frame(data, position)
                 if after is None:
@@ -218,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             call = Call(self.node, self, request.api_key, request.version, request.correlation_id, request.client_id)
             result = answer(request.body, call)
             if request.api_key == ApiKey.PRODUCE:
-                self._learn(frame, request)
+                self._learn_produce(frame, request)
             elif request.api_key == ApiKey.FETCH:
                 self._learn_fetch(frame, request)
         if result is None:
@@ -228,13 +227,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._wait_for(result, call)
 
-    def _take_lane(self, data: memoryview, position: int) -> int | None:
+    def _take_produce_lane(self, data: memoryview, position: int) -> int | None:
         """Handle the requests from `position` on that are like one before; where they end, None if there are none."""
-        assert self._lanes is not None
+        assert self._produce_lanes is not None
         try:
-            taken = self._lanes.take(data, position)
+            taken = self._produce_lanes.take(data, position)
         except Exception as error:
-            self._hang_up(failed(ApiKey.PRODUCE, self._lanes.version, self, error))
+            self._hang_up(failed(ApiKey.PRODUCE, self._produce_lanes.version, self, error))
             return len(data)
         if taken is None:
             return None
@@ -245,14 +244,14 @@ class Connection(asyncio.BufferedProtocol):
             self._ready.append(answers)
         return end
 
-    def _learn(self, frame: memoryview, request: Request) -> None:
-        if self._lanes is None:
+    def _learn_produce(self, frame: memoryview, request: Request) -> None:
+        if self._produce_lanes is None:
             if self.node.request_bytes_max < SHARED_BUFFER_BYTES:
                 return  # Lanes take what has arrived, and would not see that it is too much.
             from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
 
-            self._lanes = ProduceLanes(self.node)
-        self._lanes.learn(frame, request.body, request.version)
+            self._produce_lanes = ProduceLanes(self.node)
+        self._produce_lanes.learn(frame, request.body, request.version)
 
     def _take_fetch_lane(self, frame: memoryview) -> bool:
         """Whether the request is a Fetch like one before."""
