@@ -185,7 +185,7 @@ def test_full_disk_under_the_checkpoint_is_waited_for(ottla: OttlaNode, topics: 
                 produce(ottla, names["orders"], *orders(2, 3))
                 driver.wait_until(lambda: "pipeline.restarts sink=out" in driver.log(), "the epoch fails")
                 assert "A disk is full: the checkpoint's" in driver.log()
-                assert "pipeline.status_not_kept" in driver.log()
+                driver.wait_until(lambda: "pipeline.status_not_kept" in driver.log(), "the status cannot be kept")
                 ballast.unlink()
                 produce(ottla, names["orders"], *orders(4))
                 driver.wait_until(lambda: len(written()) == 4, "what was left is written")
