@@ -9,58 +9,32 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lane_home import LEADER_EPOCH, TOPIC, TOPIC_ID, LaneHome
 
 from ottla import kernel
 from ottla.broker.dispatch import Call, Frame, answer, answer_late
 from ottla.broker.fetch_lane import FetchLanes
-from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter, WaitingRoom
-from ottla.config import FETCH_MAX_BYTES, Config
+from ottla.config import FETCH_MAX_BYTES
 from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.log.producers import Origin
 from ottla.kernel import ControlType, Record, build_end_txn_marker
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.partition_log import PartitionLog
 from ottla.storage.slices import Slice
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.errors import Error, Refused
 from ottla.wire.frame import decode_request, encode_request
 
-TOPIC, TOPIC_ID, LEADER_EPOCH = "t", b"\x01" * 16, 3
 SMALL = [Record(0, 1_000, None, b"value"), Record(1, 1_001, b"key", b"more")]
 LARGE = [Record(n, 1_000, None, bytes(1000)) for n in range(80)]
 
 
-class Home:
-    """As much of a node as Fetch needs: one topic of one partition, which can go away."""
-
+class Home(LaneHome):
     def __init__(self) -> None:
-        self.clock = SimClock()
+        super().__init__({})
         self.random = Random(1)
         self.config = {FETCH_MAX_BYTES: 150_000}
-        disk = SimDisk(self.clock, Random(1))
-        disk.make_directory("/data")
-        log = PartitionLog(LogDirectory(disk, "/data"), TOPIC, 0, Config.of({}), self.clock, Random(1))
-        self.led = Partition(log, TOPIC_ID, LEADER_EPOCH, isr=(1,))
-        self.led.lead(LEADER_EPOCH)
-        self.is_there = True
         self.fetch_sessions = FetchSessions(10, 1000)
         self.waiting_room = WaitingRoom()
         self.lanes = FetchLanes(self)  # type: ignore[arg-type]
-        self.short = 0
-        """How many requests took the short way."""
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return TOPIC if self.is_there and topic_id == TOPIC_ID else None
-
-    def partition(self, topic: str | None, index: int, _topic_id: bytes = b"") -> Partition:
-        if topic is None:
-            raise Refused(Error.UNKNOWN_TOPIC_ID, "no topic has this id")
-        if (topic, index, self.is_there) != (TOPIC, 0, True):
-            raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"no {topic}-{index}")
-        return self.led
 
     def append(self, records: list[Record] = SMALL) -> None:
         self.led.append(memoryview(bytearray(kernel.build_batch(records))), acks=-1)

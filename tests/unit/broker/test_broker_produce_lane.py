@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Sequence
 from dataclasses import fields
-from random import Random
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any
@@ -11,25 +10,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lane_home import TOPIC, TOPIC_ID, LaneHome
 
 from ottla import kernel
 from ottla.broker.dispatch import Call, answer
-from ottla.broker.partition import Partition
 from ottla.broker.produce_lane import ProduceLanes
 from ottla.config import Config
 from ottla.core.log.segment import Segment
 from ottla.kernel import Record
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
 from ottla.sim.faults import Fault
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.partition_log import PartitionLog
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.errors import Error, Refused
+from ottla.wire.errors import Error
 from ottla.wire.frame import decode_request, encode_request
 
 SIZE = Struct(">i")
-TOPIC, TOPIC_ID, LEADER_EPOCH = "t", b"\x01" * 16, 3
 GOOD = bytes(kernel.build_batch([Record(0, 1_000, None, b"value"), Record(1, 1_001, b"key", b"more")]))
 LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(200)]))
 TOO_LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(500)]))
@@ -45,43 +39,14 @@ NUMBERED = [
 ]
 
 
-def config(**settings: str) -> Config:
-    return Config.of({name.replace("_", "."): value for name, value in settings.items()})
+def named(settings: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
 
 
-class Home:
-    """As much of a node as Produce needs: one topic of one partition, which can go away."""
-
+class Home(LaneHome):
     def __init__(self, **settings: str) -> None:
-        clock = SimClock()
-        self.disk = disk = SimDisk(clock, Random(1))
-        disk.make_directory("/data")
-        log = PartitionLog(LogDirectory(disk, "/data"), TOPIC, 0, config(**settings), clock, Random(1))
-        self.led = Partition(log, TOPIC_ID, LEADER_EPOCH, isr=(1,))
-        self.led.lead(LEADER_EPOCH)
-        self._is_there = True
+        super().__init__(named(settings))
         self.lanes = ProduceLanes(self)  # type: ignore[arg-type]
-        self.short = 0
-        """How many requests took the short way."""
-
-    @property
-    def is_there(self) -> bool:
-        return self._is_there
-
-    @is_there.setter
-    def is_there(self, is_there: bool) -> None:
-        self._is_there = is_there
-        self.led.retired = not is_there
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return TOPIC if self.is_there and topic_id == TOPIC_ID else None
-
-    def partition(self, topic: str | None, index: int, _topic_id: bytes = b"") -> Partition:
-        if topic is None:
-            raise Refused(Error.UNKNOWN_TOPIC_ID, "no topic has this id")
-        if (topic, index, self.is_there) != (TOPIC, 0, True):
-            raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"no {topic}-{index}")
-        return self.led
 
     def the_long_way(self, frame: bytes) -> bytes | None:
         return self._answer(memoryview(bytearray(frame)))
@@ -261,7 +226,7 @@ def test_records_that_are_synced_first_go_the_long_way() -> None:
     home = Home()
     for _ in range(3):
         home.any_way(frame_of())
-    home.led.log.reconfigure(config(flush_messages="1"))
+    home.led.log.reconfigure(Config.of({"flush.messages": "1"}))
     assert home.lanes.take(arrived(frame_of()), 0) is None
     assert home.led.log.log.end_offset == 3 * 2
 
