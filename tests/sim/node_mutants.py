@@ -339,7 +339,7 @@ FOUND_BY = {
     "shared-buffer-kept": 32,
     "log-made-anew": 194,
     "topic-id-not-synced": 18,
-    "no-back-pressure": 803,
+    "no-back-pressure": 222,
     "timed-out-without-new-epoch": 175,
     "late-batch-not-verified": 122,
     "late-end-ends-the-next": 4,

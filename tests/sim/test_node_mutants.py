@@ -12,6 +12,7 @@ import pytest
 from mutate import SEEDS, mutated
 from node_mutants import FOUND_BY, MUTANTS
 from test_node_seeds import SEEDS as PLAYED
+from test_node_seeds import kept_seeds
 
 RUNNER = Path(__file__).with_name("mutate.py")
 
@@ -35,4 +36,4 @@ def test_mutant_of_a_node_is_one_change_of_code_that_is_there(mutant) -> None:
 def test_mutants_of_a_node_get_no_seed_that_is_not_played_elsewhere() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 8
     assert len(SEEDS["node"]) <= PLAYED
-    assert all(seed < PLAYED for seed in FOUND_BY.values())
+    assert all(seed < PLAYED or seed in kept_seeds() for seed in FOUND_BY.values())
