@@ -94,7 +94,7 @@ MUTANTS = [
         "shared-buffer-kept",
         CONNECTION,
         "own[: self._filled] = rest\n        self._own = own",
-        "own[: self._filled] = rest\n        self._own = rest.obj if rest.obj is self.node.receive_buffer.obj else own",
+        "own[: self._filled] = rest\n        self._own = rest.obj if rest.obj is self.node.intake.room.obj else own",
         "the buffer is used again while half a frame is in it",
     ),
     Mutant(

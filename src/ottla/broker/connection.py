@@ -2,10 +2,10 @@
 
 Rule 1: requests are taken in the order they arrive, and answered in that order. A handler does what must keep the
         order before it returns; what it returns to be awaited overlaps with the requests after it.
-Rule 2: what arrives goes into one buffer that all connections share. Only a connection with half a frame has a buffer
-        of its own, which grows with what has really arrived, and is another's afterwards (`rooms`). Records are read
-        from either and written to the log before the buffer is used again; everything else was copied when it was
-        decoded.
+Rule 2: what arrives goes into one buffer that all connections share (`intake`). Only a connection with half a frame has
+        a buffer of its own, which grows with what has really arrived, and is another's afterwards (`rooms`). Records
+        are read from either and written to the log before the buffer is used again; everything else was copied when it
+        was decoded.
 Rule 3: a client that does not take its answers, or has too many requests open, is not read from until it has caught up.
 Rule 4: an answer that tells of something yet to be written is held back until it is. If it cannot be written, the
         connection ends without the answers that are ready: the client does not know, and asks again.
@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         if self._own is None:
-            return self.node.receive_buffer
+            return self.node.intake.room
         if self._filled == len(self._own):
             grown = bytearray(min(2 * len(self._own), self.node.request_bytes_max + _SIZE.size))
             grown[: self._filled] = self._own
@@ -120,14 +120,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_ms = self.node.clock.monotonic_ms()
-        if self._own is None:
-            self._take(self.node.receive_buffer[:nbytes])
-        else:
+        intake = self.node.intake
+        if self._own is not None:
             self._filled += nbytes
             if self._filled >= self._needed():
                 self._take_own()
+        elif self._produce_lanes is None or not intake.keep(self, nbytes):
+            self._take(intake.room[:nbytes])
+            intake.appends.write()
         if self._ready:
             self.node.outbox.add(self)
+
+    def take(self, data: memoryview) -> None:
+        """Handle what has waited for the end of the round."""
+        if self._own is not None:
+            # What was read before it in the same round has ended with half a frame.
+            data = memoryview(self._own[: self._filled] + data)
+            self.node.rooms.give_back(self._own)
+            self._own = None
+        self._take(data)
 
     def _needed(self) -> int:
         """How many bytes the frame at the front of the own buffer takes, as far as it can be told."""
@@ -145,11 +156,13 @@ class Connection(asyncio.BufferedProtocol):
         while end - position >= _SIZE.size and not self._closed and not self._paused:
             after = self._take_produce_lane(data, position) if self._produce_lanes is not None else None
             if after is None:
+                self.node.intake.appends.write()  # The requests before it come first.
                 after = self._take_frame(data, position)
                 if after is None:
                     break
             position = after
             if self._is_behind() and not self._paused:
+                self.node.intake.appends.write()
                 self._paused = True
                 self._transport.pause_reading()
         if position:
@@ -175,6 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         own, self._own = self._own, None
         assert own is not None
         self._take(memoryview(own)[: self._filled])
+        self.node.intake.appends.write()
         self.node.rooms.give_back(own)
 
     def _keep(self, rest: memoryview) -> None:
@@ -231,18 +245,25 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the requests from `position` on that are like one before; where they end, None if there are none."""
         assert self._produce_lanes is not None
         try:
-            taken = self._produce_lanes.take(data, position)
+            end = self._produce_lanes.take(self, data, position)
         except Exception as error:
-            self._hang_up(failed(ApiKey.PRODUCE, self._produce_lanes.version, self, error))
+            self.broken(error)
             return len(data)
-        if taken is None:
-            return None
-        answers, end = taken
+        if self._open:
+            self.node.intake.appends.write()  # So that the answers that wait are counted.
+        return end
+
+    def answered(self, answers: bytes) -> None:
+        """What a lane has taken is written."""
         if self._open or len(self._ready) >= _ANSWERS_TOGETHER:
             self._take_turn([answers])
         else:
             self._ready.append(answers)
-        return end
+
+    def broken(self, error: Exception) -> None:
+        """What a lane has taken could not be handled, for no reason that a client can be told."""
+        assert self._produce_lanes is not None
+        self._hang_up(failed(ApiKey.PRODUCE, self._produce_lanes.version, self, error))
 
     def _learn_produce(self, frame: memoryview, request: Request) -> None:
         if self._produce_lanes is None:
@@ -250,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                 return  # Lanes take what has arrived, and would not see that it is too much.
             from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
 
-            self._produce_lanes = ProduceLanes(self.node)
+            self._produce_lanes = ProduceLanes(self.node, self.node.intake.appends)
         self._produce_lanes.learn(frame, request.body, request.version)
 
     def _take_fetch_lane(self, frame: memoryview) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from ottla.broker.connection import ROOM_BYTES, SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
 from ottla.broker.groups import GroupCoordinator
+from ottla.broker.intake import Intake
 from ottla.broker.outbox import Outbox
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
@@ -103,7 +104,7 @@ class Node:
             config[MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], _FETCH_SESSION_EVICTION_MS
         )
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
-        self.receive_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.intake = Intake(SHARED_BUFFER_BYTES)
         self.rooms = Rooms(ROOM_BYTES)
         self.outbox = Outbox()
         self.waiting_room = WaitingRoom()

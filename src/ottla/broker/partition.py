@@ -84,8 +84,11 @@ class Partition:
         self._appended(0 if appended.duplicate else len(records))
         return appended
 
-    def check_run(self, data: memoryview, position: int, pattern: bytes, *, acks: int) -> Run | None:
-        """The run of requests at `position` that may be appended with `append_run`, without anything in between.
+    def check_run(
+        self, data: memoryview, position: int, pattern: bytes, *, acks: int, before: Run | None = None
+    ) -> Run | None:
+        """The run of requests at `position` that may be appended with `append_run`, behind a run that was checked
+        before, and without anything in between.
 
         None where there is none, or the topic asks for syncs.
         """
@@ -93,7 +96,7 @@ class Partition:
             return None
         if acks == -1:
             self.check_in_sync()
-        return self.log.check_run(data, position, pattern, self.leader_epoch)
+        return self.log.check_run(data, position, pattern, self.leader_epoch, before)
 
     def append_run(self, run: Run) -> None:
         """Append the batches of a run that was checked just now."""

@@ -10,7 +10,8 @@ Rule 2: what may have changed since is asked again: whether the partition is sti
 Rule 3: whatever is out of the ordinary goes the long way (`handlers/produce`): transactions, batches that were sent
         before or are refused, topics whose records are synced before they are acknowledged. Once the log was asked to
         append, there is no way back.
-Rule 4: the answer is that of the long way: encoded once, and the places of what changes found in it.
+Rule 4: what is taken is written and answered a little later, together with what others sent (`appends`).
+Rule 5: the answer is that of the long way: encoded once, and the places of what changes found in it.
 """
 
 from struct import Struct
@@ -32,6 +33,7 @@ from ottla.wire.runtime import uvarint
 from ottla.wire.schema import message_of
 
 if TYPE_CHECKING:
+    from ottla.broker.appends import Appends, Asker
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
 
@@ -51,20 +53,26 @@ _LANES_MAX = 64
 class ProduceLanes:
     """The lanes of one connection."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "Node", appends: "Appends") -> None:
         self._node = node
+        self._appends = appends
         self.version = -1
         self._key_end = _HEAD.size
         """What tells a request lies before it. It is the same for all partitions of a topic; who goes back and forth
         between topics whose names are not equally long goes the long way."""
         self._lanes: dict[bytes, _Lane] = {}
 
-    def take(self, data: memoryview, position: int) -> tuple[bytes, int] | None:
-        """The answers to requests from `position` on, where the size of the first stands, and where the last one ends;
-        None where the first has to go the long way."""
+    def take(self, asker: "Asker", data: memoryview, position: int) -> int | None:
+        """Where the requests end that are taken from `position` on, where the size of the first stands; None where it
+        has to go the long way."""
         start = position + _SIZE_BYTES
         lane = self._lanes.get(data[start + _HEAD.size : start + self._key_end].tobytes())
-        return lane.take(self._node, data, position) if lane is not None else None
+        if lane is None:
+            return None
+        try:
+            return self._appends.take(asker, lane, lane.partition(self._node), data, position)
+        except Refused:
+            return None  # Nothing was changed: the long way gives the reason.
 
     def learn(self, frame: memoryview, request: ProduceRequest, version: int) -> None:
         """A request went the long way; the second of its kind opens a lane."""
@@ -103,9 +111,9 @@ class _Lane:
         (topic,) = request.topic_data
         (partition,) = topic.partition_data
         self._name, self._topic_id, self._index = topic.name, topic.topic_id, partition.index
-        self._acks = request.acks
+        self.acks = request.acks
+        self.pattern = pattern
         self._version = version
-        self._pattern = pattern
         self._partition: Partition | None = None
         base_offset, append_time, log_start = _PROBE
         probe = PartitionProduceResponse(
@@ -124,25 +132,18 @@ class _Lane:
         topic = TopicProduceResponse(name=self._name, topic_id=self._topic_id, partition_responses=[partition])
         return b"".join(encode_response(ProduceResponse(responses=[topic]), self._version, correlation_id))
 
-    def take(self, node: "Node", data: memoryview, position: int) -> tuple[bytes, int] | None:
+    def partition(self, node: "Node") -> "Partition":
         partition = self._partition
-        try:
-            if partition is None or partition.retired:
-                name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
-                partition = self._partition = node.partition(name, self._index, self._topic_id)
-            run = partition.check_run(data, position, self._pattern, acks=self._acks)
-        except Refused:
-            return None  # Nothing was changed: the long way gives the reason.
-        if run is None:
-            return None
-        try:
-            partition.append_run(run)
-        except Refused as refusal:
-            error = refused(self._index, refusal)
-            return b"".join([self._encoded(error, number) for number in run.correlation_ids]), run.end
-        return self._answers(partition, run), run.end
+        if partition is None or partition.retired:
+            name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
+            partition = self._partition = node.partition(name, self._index, self._topic_id)
+        return partition
 
-    def _answers(self, partition: "Partition", run: Run) -> bytes:
+    def refusals(self, refusal: Refused, run: Run) -> bytes:
+        error = refused(self._index, refusal)
+        return b"".join([self._encoded(error, number) for number in run.correlation_ids])
+
+    def answers(self, partition: "Partition", run: Run) -> bytes:
         pack, size, between, after = self._pack, self._size, self._between, self._after
         log_start = partition.log_start_offset
         answers = [

@@ -41,6 +41,7 @@ from ottla.kernel.values import (
     Record,
     Run,
     Scan,
+    joined,
 )
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
@@ -128,6 +129,7 @@ __all__ = [
     "RecordError",
     "RecordReader",
     "Run",
+    "joined",
     "Scan",
     "TRANSACTIONAL_FLAG",
     "TimestampType",

@@ -63,6 +63,18 @@ class Run(NamedTuple):
     headers: list[BatchHeader]
 
 
+def joined(first: Run, second: Run) -> Run:
+    """One run after another that was numbered after it."""
+    return Run(
+        second.end,
+        first.size + second.size,
+        max(first.max_timestamp, second.max_timestamp),
+        first.correlation_ids + second.correlation_ids,
+        first.batches + second.batches,
+        first.headers + second.headers,
+    )
+
+
 class Filtered(NamedTuple):
     """What is left of a batch."""
 

@@ -158,17 +158,23 @@ class PartitionLog:
         # As calling it does, in half the time.
         return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False))
 
-    def check_run(self, data: memoryview, position: int, pattern: bytes, leader_epoch: int) -> Run | None:
-        """The run of Produce requests at `position`, if its batches may be appended as they are; nothing is written."""
+    def check_run(
+        self, data: memoryview, position: int, pattern: bytes, leader_epoch: int, before: Run | None
+    ) -> Run | None:
+        """The run of Produce requests at `position`, if its batches may be appended as they are, behind those of the
+        run `before`; nothing is written."""
         self.directory.check_online()
         log, now_ms = self.log, self._clock.wall_ms()
-        run = kernel.check_run(data, position, pattern, self._rules, now_ms, log.end_offset, leader_epoch)
-        if not run.headers or not log.active.takes_run(run, log.limits, now_ms):
+        end_offset = log.end_offset if before is None else before.headers[-1].next_offset
+        run = kernel.check_run(data, position, pattern, self._rules, now_ms, end_offset, leader_epoch)
+        if not run.headers or not log.active.takes_run(run, before, log.limits, now_ms):
             return None
         first = run.headers[0]
-        if first.producer_id >= 0 and log.producers.check(first, Origin.CLIENT, log.end_offset, VOUCHED) is not None:
-            return None
-        return run
+        if first.producer_id < 0:
+            return run
+        if before is not None and any(header.producer_id == first.producer_id for header in before.headers):
+            return None  # What its sequences must follow is known when those are appended.
+        return run if log.producers.check(first, Origin.CLIENT, end_offset, VOUCHED) is None else None
 
     def append_run(self, run: Run) -> None:
         """Write the batches of a run that was checked just now."""

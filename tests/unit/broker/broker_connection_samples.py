@@ -6,6 +6,7 @@ from typing import Any
 
 from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
+from ottla.broker.intake import Intake
 from ottla.broker.rooms import Rooms
 
 REQUEST_BYTES_MAX = 1000
@@ -35,7 +36,7 @@ def new_connection() -> tuple[Connection, Transport]:
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
         request_bytes_max=REQUEST_BYTES_MAX,
-        receive_buffer=memoryview(bytearray(1 << 16)),
+        intake=Intake(1 << 16),
         rooms=Rooms(1 << 16),
     )
     connection, transport = Connection(node, "PLAINTEXT"), Transport()

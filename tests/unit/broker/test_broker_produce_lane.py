@@ -8,23 +8,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from broker_produce_samples import GOOD, frame_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lane_home import TOPIC, TOPIC_ID, LaneHome
+from lane_home import TOPIC, LaneHome
 
 from ottla import kernel
+from ottla.broker.appends import Appends
 from ottla.broker.dispatch import Call, answer
 from ottla.broker.produce_lane import ProduceLanes
 from ottla.config import Config
 from ottla.core.log.segment import Segment
 from ottla.kernel import Record
 from ottla.sim.faults import Fault
-from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.errors import Error
-from ottla.wire.frame import decode_request, encode_request
+from ottla.wire.frame import decode_request
 
 SIZE = Struct(">i")
-GOOD = bytes(kernel.build_batch([Record(0, 1_000, None, b"value"), Record(1, 1_001, b"key", b"more")]))
 LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(200)]))
 TOO_LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(500)]))
 BROKEN = GOOD[:-1] + b"\xff"
@@ -46,10 +46,11 @@ def named(settings: dict[str, str]) -> dict[str, str]:
 class Home(LaneHome):
     def __init__(self, **settings: str) -> None:
         super().__init__(named(settings))
-        self.lanes = ProduceLanes(self)  # type: ignore[arg-type]
+        self.appends = Appends()
+        self.client = Client(self)
 
     def the_long_way(self, frame: bytes) -> bytes | None:
-        return self._answer(memoryview(bytearray(frame)))
+        return self.answer(memoryview(bytearray(frame)))
 
     def any_way(self, frame: bytes) -> bytes | None:
         """As a connection does it."""
@@ -57,24 +58,11 @@ class Home(LaneHome):
 
     def together(self, frames: Sequence[bytes]) -> list[bytes]:
         """As a connection does it with frames that arrive together; the answers in their order."""
-        data = memoryview(bytearray(b"".join(arrived(frame) for frame in frames)))
-        answers, position = [], 0
-        while position < len(data):
-            taken = self.lanes.take(data, position)
-            if taken is None:
-                start = position + SIZE.size
-                position = start + SIZE.unpack_from(data, position)[0]
-                frame = data[start:position]
-                answers.append(self._answer(frame) or b"")
-                request = decode_request(frame)
-                self.lanes.learn(frame, request.body, request.version)
-            else:
-                answered, position = taken
-                answers += split(answered)
-                self.short += len(split(answered))
-        return answers
+        self.client.send(frames)
+        self.appends.write()
+        return self.client.heard()
 
-    def _answer(self, frame: memoryview) -> bytes | None:
+    def answer(self, frame: memoryview) -> bytes | None:
         connection: Any = SimpleNamespace(peer="test", close=lambda: None)
         request = decode_request(frame)
         node: Any = self
@@ -82,6 +70,42 @@ class Home(LaneHome):
         result = answer(request.body, call)
         assert result is None or isinstance(result, list)
         return b"".join(result) if result is not None else None  # type: ignore[arg-type]
+
+
+class Client:
+    """What a connection does with what one client sends."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.lanes = ProduceLanes(home, home.appends)  # type: ignore[arg-type]
+        self._answers: list[bytes] = []
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        home, data = self._home, memoryview(bytearray(b"".join(arrived(frame) for frame in frames)))
+        position = 0
+        while position < len(data):
+            taken = self.lanes.take(self, data, position)
+            if taken is None:
+                home.appends.write()
+                start = position + SIZE.size
+                position = start + SIZE.unpack_from(data, position)[0]
+                frame = data[start:position]
+                self._answers.append(home.answer(frame) or b"")
+                request = decode_request(frame)
+                self.lanes.learn(frame, request.body, request.version)
+            else:
+                position = taken
+
+    def heard(self) -> list[bytes]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def answered(self, answers: bytes) -> None:
+        self._answers += split(answers)
+        self._home.short += len(split(answers))
+
+    def broken(self, error: Exception) -> None:
+        raise error
 
 
 def arrived(frame: bytes) -> memoryview:
@@ -95,26 +119,6 @@ def split(answers: bytes) -> list[bytes]:
         found.append(answers[:size])
         answers = answers[size:]
     return found
-
-
-def frame_of(
-    records: bytes | None = GOOD,
-    *,
-    version: int = 13,
-    correlation_id: int = 7,
-    acks: int = -1,
-    topic: str = TOPIC,
-    index: int = 0,
-    client_id: str = "c",
-) -> bytes:
-    partition = PartitionProduceData(index=index, records=records)
-    data = TopicProduceData(name=topic, topic_id=TOPIC_ID, partition_data=[partition])
-    if version >= 13:
-        data.name = ""
-    else:
-        data.topic_id = bytes(16)
-    request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[data])
-    return b"".join(encode_request(request, version, correlation_id, client_id))[4:]
 
 
 frames = st.builds(
@@ -178,6 +182,53 @@ def test_producers_with_ids_are_checked_as_if_one_by_one(script: list[list[int]]
     assert tried.led.log.log.producers.by_id.keys() == settled.led.log.log.producers.by_id.keys()
 
 
+rounds = st.lists(
+    st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(-1, len(NUMBERED) - 1), max_size=3)), max_size=6),
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rounds, st.sampled_from([{}, {"segment_bytes": "1048576"}, {"segment_index_bytes": "60"}]))
+def test_what_several_clients_sent_in_one_round_is_answered_as_if_one_by_one(
+    script: list[list[tuple[int, list[int]]]], limits: dict[str, str]
+) -> None:
+    """Batches of no producer and of producers with ids, who may change their connection within a round."""
+    settled, tried = Home(**limits), Home(**limits)
+    clients = [Client(tried) for _ in range(3)]
+    opening = [[(who, [-1, -1, -1])] for who in range(3)]
+    for sent in [*opening, *script]:
+        expected: dict[int, list[bytes]] = {who: [] for who in range(3)}
+        for who, chosen in sent:
+            frames = [frame_of(NUMBERED[one] if one >= 0 else LONG) for one in chosen]
+            clients[who].send(frames)
+            expected[who] += [settled.the_long_way(frame) or b"" for frame in frames]
+        tried.appends.write()
+        assert {who: client.heard() for who, client in enumerate(clients)} == expected
+    assert_same_logs(tried, settled)
+    ours, theirs = tried.led.log.log.producers, settled.led.log.log.producers
+    assert ours.end_offset == theirs.end_offset
+    assert ours.by_id.keys() == theirs.by_id.keys()
+    assert all(list(ours.by_id[one].batches) == list(theirs.by_id[one].batches) for one in ours.by_id)
+
+
+def test_what_several_clients_sent_in_one_round_is_written_at_once() -> None:
+    home = Home()
+    clients = [Client(home) for _ in range(4)]
+    for client in clients:
+        client.send([frame_of()] * 3)
+        home.appends.write()
+    before = home.led.log.log.end_offset
+    for number, client in enumerate(clients):
+        client.heard()
+        client.send([frame_of(NUMBERED[7] if number == 2 else GOOD)])
+    assert home.led.log.log.end_offset == before
+    home.disk.faults = [Fault(errno.EIO, ("write",), nth=2, lasting=True)]
+    home.appends.write()
+    assert home.led.log.log.end_offset == before + 4 * 2
+    assert [len(client.heard()) for client in clients] == [1, 1, 1, 1]
+
+
 def test_a_disk_that_fails_is_told_to_all_that_were_taken_together() -> None:
     home = Home()
     home.together([frame_of()] * 3)
@@ -227,7 +278,7 @@ def test_records_that_are_synced_first_go_the_long_way() -> None:
     for _ in range(3):
         home.any_way(frame_of())
     home.led.log.reconfigure(Config.of({"flush.messages": "1"}))
-    assert home.lanes.take(arrived(frame_of()), 0) is None
+    assert home.client.lanes.take(home.client, arrived(frame_of()), 0) is None
     assert home.led.log.log.end_offset == 3 * 2
 
 
@@ -258,5 +309,5 @@ def test_tagged_fields_go_the_long_way(end: bytes) -> None:
     home = Home()
     for _ in range(3):
         home.any_way(frame_of())
-    assert home.lanes.take(arrived(frame_of()[:-3] + end), 0) is None
+    assert home.client.lanes.take(home.client, arrived(frame_of()[:-3] + end), 0) is None
     assert home.led.log.log.end_offset == 3 * 2

@@ -128,10 +128,10 @@ class Log:
         """Apply batches outside of transactions, of one leader epoch, that were written at the end."""
         segment, interval, first = self.segments[-1], self.limits.index_interval_bytes, headers[0]
         entries = [added for header in headers if (added := segment.appended(header, interval)) is not None]
-        self.end_offset = self.producers.end_offset = headers[-1].next_offset
-        if first.producer_id >= 0:
-            for header in headers:
+        for header in headers:
+            if header.producer_id >= 0:
                 self.producers.replay(header, None)
+        self.end_offset = self.producers.end_offset = headers[-1].next_offset
         return entries, self.epochs.assign(first.leader_epoch, first.base_offset)
 
     def advance_high_watermark(self, offset: int) -> int:

@@ -95,13 +95,15 @@ class Segment:
             return RollReason.OFFSET_RANGE
         return None
 
-    def takes_run(self, run: Run, limits: SegmentLimits, now_ms: int) -> bool:
-        """Whether none of the batches, written one after the other, opens a new segment."""
+    def takes_run(self, run: Run, before: Run | None, limits: SegmentLimits, now_ms: int) -> bool:
+        """Whether none of the batches, written one after the other and behind those of `before`, opens a new one."""
         bytes_max, open_ms_max, index_bytes_max, _ = limits
-        count, last = len(run.headers), run.headers[-1]
+        count, size, latest, last = len(run.headers), run.size, run.max_timestamp, run.headers[-1]
+        if before is not None:
+            count, size, latest = count + len(before.headers), size + before.size, max(latest, before.max_timestamp)
         return (
-            0 < self.size <= bytes_max - run.size
-            and self._waited_ms(run.max_timestamp, now_ms) <= open_ms_max - self.roll_jitter_ms
+            0 < self.size <= bytes_max - size
+            and self._waited_ms(latest, now_ms) <= open_ms_max - self.roll_jitter_ms
             and (self.offset_entries + count) * _OFFSET_ENTRY_BYTES <= index_bytes_max
             and (self.time_entries + count + 1) * _TIME_ENTRY_BYTES <= index_bytes_max
             and last.base_offset + last.last_offset_delta - self.base_offset <= RELATIVE_OFFSET_MAX

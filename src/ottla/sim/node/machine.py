@@ -205,7 +205,7 @@ class Machine:
 
 def _spoil(node: Node, size: int) -> None:
     """What a connection left in the shared buffer, or in a room that it gave back, is nobody's any more."""
-    node.receive_buffer[:size] = _JUNK[:size]
+    node.intake.room[:size] = _JUNK[:size]
     for room in node.rooms.free:
         room[:size] = _JUNK[:size]
 
