@@ -1,6 +1,7 @@
 """Fixtures of every test that runs beside real peers."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -14,6 +15,10 @@ from nodes.ottla_node import OttlaNode, running_node
 from nodes.shared_kafka import shared_kafka
 from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
 from peers.jars import fetch_jars, missing_programs
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As where a shell started the tests in the background. What they start has to hear Ctrl-C all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
