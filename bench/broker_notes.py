@@ -7,7 +7,8 @@ LINES = {
     "what bare `sendfile` needs stands in the table of bare limits",
     "SocketOutlet._send_buffers": "one `send` for all the answers of a connection that are ready in a round",
     "SocketOutlet._send_at_once": "the system's `send`, which also wakes the client; one a connection and round",
-    "LocalFile.write": "one `pwritev` a batch, straight from the buffer it was received into",
+    "LocalFile.write": "one `pwritev` for all batches of a partition that arrived in a round, straight from the buffer "
+    "they were received into",
     "LocalFile.read": "look-ups in the index: the page of the look-up before is tried first",
     "LocalFile.read_warm": "one small read tells whether a slice is in memory, and where the next one begins",
     "Runner.run": "the event loop itself and the system below it (`epoll_pwait`, `read`): native code counts for its "
@@ -17,7 +18,8 @@ LINES = {
     "_run": "the reference kernel's comparison of records of one size, by columns",
     "Waiter.__init__": "an entry in the node's waiting room, which has one timer for all; it was a future",
     "Outbox.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
-    "_Lane.take": "requests like the one before are not decoded again, their answers are packed into a template",
+    "Appends.take": "requests like the one before are not decoded again",
+    "_Lane.answers": "packed into a template",
     "PartitionLog.check_run": "one call of the kernel for all batches that arrived together",
     "PartitionLog.append": "a constant handful of calls a batch; the walk over the records is the kernel's",
 }

@@ -57,6 +57,7 @@ class _Open:
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, node: "Node", listener: str) -> None:
         self.node = node
+        self._intake, self._appends = node.intake, node.intake.appends
         self.listener = listener
         self.peer = "?"
         self.client_software: tuple[str, str] | None = None
@@ -110,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         if self._own is None:
-            return self.node.intake.room
+            return self._intake.room
         if self._filled == len(self._own):
             grown = bytearray(min(2 * len(self._own), self.node.request_bytes_max + _SIZE.size))
             grown[: self._filled] = self._own
@@ -120,14 +121,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_ms = self.node.clock.monotonic_ms()
-        intake = self.node.intake
         if self._own is not None:
             self._filled += nbytes
             if self._filled >= self._needed():
                 self._take_own()
-        elif self._produce_lanes is None or not intake.keep(self, nbytes):
-            self._take(intake.room[:nbytes])
-            intake.appends.write()
+        elif self._produce_lanes is None or not self._intake.keep(self, nbytes):
+            self._take(self._intake.room[:nbytes])
+            self._appends.write()
         if self._ready:
             self.node.outbox.add(self)
 
@@ -156,13 +156,13 @@ class Connection(asyncio.BufferedProtocol):
         while end - position >= _SIZE.size and not self._closed and not self._paused:
             after = self._take_produce_lane(data, position) if self._produce_lanes is not None else None
             if after is None:
-                self.node.intake.appends.write()  # The requests before it come first.
+                self._appends.write()  # The requests before it come first.
                 after = self._take_frame(data, position)
                 if after is None:
                     break
             position = after
             if self._is_behind() and not self._paused:
-                self.node.intake.appends.write()
+                self._appends.write()
                 self._paused = True
                 self._transport.pause_reading()
         if position:
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         own, self._own = self._own, None
         assert own is not None
         self._take(memoryview(own)[: self._filled])
-        self.node.intake.appends.write()
+        self._appends.write()
         self.node.rooms.give_back(own)
 
     def _keep(self, rest: memoryview) -> None:
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
             self.broken(error)
             return len(data)
         if self._open:
-            self.node.intake.appends.write()  # So that the answers that wait are counted.
+            self._appends.write()  # So that the answers that wait are counted.
         return end
 
     def answered(self, answers: bytes) -> None:
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                 return  # Lanes take what has arrived, and would not see that it is too much.
             from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
 
-            self._produce_lanes = ProduceLanes(self.node, self.node.intake.appends)
+            self._produce_lanes = ProduceLanes(self.node, self._appends)
         self._produce_lanes.learn(frame, request.body, request.version)
 
     def _take_fetch_lane(self, frame: memoryview) -> bool:
