@@ -21,6 +21,8 @@ _TOGETHER_MAX = 16
 class Sender(Protocol):
     def take(self, data: memoryview) -> None: ...
 
+    def broken(self, error: Exception) -> None: ...
+
     def send_ready(self) -> None: ...
 
 
@@ -50,9 +52,13 @@ class Intake:
         return True
 
     def take_waiting(self) -> None:
+        """At the end of the round. One that fails must not keep the others from being taken."""
         waiting, self._waiting = self._waiting, []
         for sender, data in waiting:
-            sender.take(data)
+            try:
+                sender.take(data)
+            except Exception as error:
+                sender.broken(error)
         self.appends.write()
         self.room = self._buffer
         for sender, _ in waiting:

@@ -12,7 +12,12 @@ class Client:
     seen: list[tuple[str, int, bytes]] = field(repr=False)
 
     def take(self, data: memoryview) -> None:
+        if data == b"bad":
+            raise ValueError("no")
         self.seen.append(("take", self.name, bytes(data)))
+
+    def broken(self, error: Exception) -> None:
+        self.seen.append(("broken", self.name, str(error).encode()))
 
     def send_ready(self) -> None:
         self.seen.append(("send", self.name, b""))
@@ -42,6 +47,18 @@ def test_of_several_each_is_taken_at_the_end_of_the_round_and_then_answers_leave
 
     taken = [("take", 0, b"000"), ("take", 1, b"111"), ("take", 2, b"222")]
     assert asyncio.run(main()) == [*taken, ("send", 0, b""), ("send", 1, b""), ("send", 2, b"")]
+
+
+def test_one_that_fails_does_not_keep_the_others_from_being_taken() -> None:
+    async def main() -> list[tuple[str, int, bytes]]:
+        tried = Round()
+        tried.receive(0, b"bad")
+        tried.receive(1, b"good")
+        await asyncio.sleep(0)
+        assert len(tried.intake.room) == 1_000
+        return tried.seen
+
+    assert asyncio.run(main())[:2] == [("broken", 0, b"no"), ("take", 1, b"good")]
 
 
 def test_who_is_read_twice_in_a_row_has_nobody_to_wait_for() -> None:
