@@ -126,8 +126,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._filled >= self._needed():
                 self._take_own()
         elif self._produce_lanes is None or not self._intake.keep(self, nbytes):
-            self._take(self._intake.room[:nbytes])
-            self._appends.write()
+            self._take_all(self._intake.room[:nbytes])
         if self._ready:
             self.node.outbox.add(self)
 
@@ -149,6 +148,13 @@ class Connection(asyncio.BufferedProtocol):
         if size > self.node.request_bytes_max:
             return _SIZE.size  # Enough to see that it cannot be: `_take` refuses it, before any more is waited for.
         return size + _SIZE.size
+
+    def _take_all(self, data: memoryview) -> None:
+        """Handle the whole frames in `data`; nothing of it is needed afterwards, whatever happens."""
+        try:
+            self._take(data)
+        finally:
+            self._appends.write()
 
     def _take(self, data: memoryview) -> None:
         """Handle the whole frames in `data`; keep the rest."""
@@ -187,8 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the frames in the own buffer, which is free then: what is left of them is kept in another."""
         own, self._own = self._own, None
         assert own is not None
-        self._take(memoryview(own)[: self._filled])
-        self._appends.write()
+        self._take_all(memoryview(own)[: self._filled])
         self.node.rooms.give_back(own)
 
     def _keep(self, rest: memoryview) -> None:
