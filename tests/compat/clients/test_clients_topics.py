@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from drivers import DRIVERS, Driver, Sent
 from drivers.confluent import Confluent
 from kafka import KafkaAdminClient
-from nodes.ottla_node import wait_until
+from nodes.ottla_node import PATIENCE_S, wait_until
 from nodes.topics import KEEPING, Server, Topics
 
 T = 1_700_000_000_000
@@ -179,10 +179,9 @@ def test_admin_interface_of_kafka_python(server: Server, topics: Topics) -> None
     client = KafkaAdminClient(bootstrap_servers=server.bootstrap)
     try:
         client.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
-        assert topic in client.list_topics()
+        wait_until(lambda: topic in client.list_topics(), "the new topic is seen")
         client.create_partitions({topic: 3})
-        [about] = client.describe_topics([topic])
-        assert len(about["partitions"]) == 3
+        wait_until(lambda: len(client.describe_topics([topic])[0]["partitions"]) == 3, "the new partition is seen")
         assert client.describe_cluster()["brokers"]
         client.delete_topics([topic])
     finally:
@@ -197,7 +196,9 @@ def test_admin_interface_of_aiokafka(server: Server, topics: Topics) -> None:
         await client.start()
         try:
             await client.create_topics([AioTopic(topic, 2, 1)])
-            assert topic in await client.list_topics()
+            async with asyncio.timeout(PATIENCE_S):
+                while topic not in await client.list_topics():
+                    await asyncio.sleep(0.01)
             [about] = await client.describe_topics([topic])
             assert len(about["partitions"]) == 2
             await client.delete_topics([topic])
