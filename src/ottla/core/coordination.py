@@ -46,13 +46,13 @@ class RecordRun(Sequence[CoordinatorRecord]):
     """Records of one decision that know a shorter way to their bytes, and into the state, than one by one."""
 
     keys: Sequence[bytes]
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     """As they stand in the log."""
     size: int
     """Bytes of all keys and values."""
 
     @abstractmethod
-    def replay(self, shard: Any, first_offset: int) -> None:
+    def replay(self, shard: Any, first_offset: int, /) -> None:
         """As `shard.replay` of each, one offset after the other."""
 
 

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 from ottla.config import Config
-from ottla.core.coordination import CoordinatorRecord, Decision, Origin, RecordTypes, Token, encode_record
+from ottla.core.coordination import CoordinatorRecord, Decision, Origin, RecordRun, RecordTypes, Token, encode_record
 from ottla.core.groups.classic import Client
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer.group import ConsumerGroup
@@ -77,6 +77,12 @@ def _partition(topic_id: bytes, index: int) -> PartitionRecord:
     )
 
 
+def _decoded(key: bytes, value: bytes | None) -> CoordinatorRecord:
+    record = TYPES.decode(key, value)
+    assert record is not None
+    return record
+
+
 class Coordinator:
     """A shard, decided, replayed and logged as the runtime does it."""
 
@@ -104,11 +110,15 @@ class Coordinator:
         return self._take(handle(self.shard, self.now_ms, token))
 
     def _take(self, decision: Decision[Any]) -> Any:
-        for record in decision.records:
-            # Through its bytes, as a log would have it.
-            key, value = encode_record(record)
-            self.log.append(TYPES.decode(key, value) or record)
-            self.shard.replay(record, Origin(len(self.log) - 1, self.now_ms))
+        records, first_offset = decision.records, len(self.log)
+        # Through its bytes, as a log would have it.
+        if isinstance(records, RecordRun):
+            self.log += [_decoded(*encoded) for encoded in zip(records.keys, records.values, strict=True)]
+            records.replay(self.shard, first_offset)
+        else:
+            self.log += [_decoded(*encode_record(record)) for record in records]
+            for offset, record in enumerate(records, first_offset):
+                self.shard.replay(record, Origin(offset, self.now_ms))
         self.told.update(decision.wake)
         return decision.reply
 

@@ -1,5 +1,6 @@
 """Consumer groups against a model: who owns what, as clients see it, whatever is lost, late or restarted."""
 
+from collections.abc import Mapping, Set
 from typing import Any
 
 from consumer_harness import HEARTBEAT_MS, SESSION_MS, Consumer, Coordinator, durable
@@ -222,6 +223,14 @@ def test_every_prefix_of_whole_decisions_loads() -> None:
         assert _frozen(durable(coordinator.loaded_from(coordinator.log[:length]))) == state
 
 
-def _frozen(state: dict[str, Any]) -> dict[str, Any]:
-    """Groups change in place; their state of now is kept as text."""
-    return {group_id: repr(sorted(fields.items())) for group_id, fields in state.items()}
+def _frozen(state: Any) -> Any:
+    """Groups change in place; their state of now is copied."""
+    match state:
+        case Mapping():
+            return {key: _frozen(value) for key, value in state.items()}
+        case Set() | list():
+            return tuple(sorted(state))
+        case tuple():
+            return tuple(map(_frozen, state))
+        case _:
+            return state

@@ -294,7 +294,7 @@ class ConsumerGroup:
                 self.has_partition_metadata = value is not None
 
     def replay_epoch(self, value: wire.ConsumerGroupMetadataValue) -> None:
-        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+        self.put_epoch(value.epoch, value.metadata_hash)
 
     def replay_member(self, member_id: str, value: wire.ConsumerGroupMemberMetadataValue | None) -> None:
         old = self.members.get(member_id)
@@ -305,19 +305,12 @@ class ConsumerGroup:
 
     def replay_target_epoch(self, value: wire.ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
         if value is None:
-            self.assignment_epoch, self.assignment_timestamp = _NO_EPOCH, 0
+            self.put_target_epoch(_NO_EPOCH, 0)
         else:
-            self.assignment_epoch, self.assignment_timestamp = value.assignment_epoch, value.assignment_timestamp
+            self.put_target_epoch(value.assignment_epoch, value.assignment_timestamp)
 
     def replay_target(self, member_id: str, value: wire.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
-        new = None if value is None else records.read_target(value)
-        if self._balance is not None:
-            self._balance.put(member_id, self.target.get(member_id), new)
-        if new is not None:
-            self.target[member_id] = new
-            self.unassigned.discard(member_id)
-        elif self.target.pop(member_id, None) is not None and member_id in self.members:
-            self.unassigned.add(member_id)
+        self.put_target(member_id, None if value is None else records.read_target(value))
 
     def replay_current(self, member_id: str, value: wire.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         old = self.members.get(member_id)
@@ -337,6 +330,27 @@ class ConsumerGroup:
             after = frozenset(value.topics)
             self.resolved_regexes[regex] = ResolvedRegex(after, value.version, value.timestamp)
         self.subscriptions = self.subscriptions._replace(matched=_moved(self.subscriptions.matched, before, after))
+
+    # What records change.
+
+    def put_epoch(self, epoch: int, metadata_hash: int) -> None:
+        self.epoch, self.metadata_hash = epoch, metadata_hash
+
+    def put_target_epoch(self, epoch: int, timestamp: int) -> None:
+        self.assignment_epoch, self.assignment_timestamp = epoch, timestamp
+
+    def put_target(self, member_id: str, part: Assignment | None) -> None:
+        if self._balance is not None:
+            self._balance.put(member_id, self.target.get(member_id), part)
+        if part is not None:
+            self.target[member_id] = part
+            self.unassigned.discard(member_id)
+        elif self.target.pop(member_id, None) is not None and member_id in self.members:
+            self.unassigned.add(member_id)
+
+    def put_member(self, member: Member) -> None:
+        """One that is new, or takes the place of the one with its id."""
+        self._put(self.members.get(member.member_id), member)
 
     def _put(self, old: Member | None, new: Member | None) -> None:
         """One member in place of another of the same id."""

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.core.coordination import BadRecord, CoordinatorRecord
 from ottla.core.deadlines import Deadlines
 from ottla.core.groups.consumer.group import ConsumerGroup
+from ottla.core.groups.consumer.group_records import GroupRecords
 from ottla.core.groups.consumer.member import Member, MemberState
 from ottla.core.groups.consumer.regexes import Regexes, Resolution
 from ottla.core.groups.consumer.settings import ConsumerSettings
@@ -88,6 +89,15 @@ class ConsumerGroups:
             # Offsets alone make a group without a record of its own; this is the same one.
             group = self.groups[group_id] = ConsumerGroup(group_id)
         group.replay(key, value)
+
+    def replay_run(self, run: GroupRecords) -> None:
+        """As `replay` of each."""
+        group = self.groups.get(run.group_id)
+        if isinstance(group, ConsumerGroup):
+            run.change(group)
+        else:
+            for record in run:
+                self.replay(record)
 
     # Deadlines.
 

@@ -5,8 +5,6 @@ Rule 1: epoch 0 joins, and joins again after being fenced; -1 leaves; -2 leaves 
 Rule 2: the assignment is told when the member asks for everything, or when it is another one.
 """
 
-from typing import Any
-
 from ottla.core.coordination import CoordinatorRecord, Decision
 from ottla.core.groups.classic import Client
 from ottla.core.groups.classic_group import ClassicGroup
@@ -59,7 +57,7 @@ def heartbeat(
         heartbeat_interval_ms=here.settings.heartbeat_interval_ms(group.group_id),
         assignment=_told(new.assigned) if _asks_for_all(request) or new.assigned != old.assigned else None,
     )
-    return Decision(response, [*records, *progress.records], wake)
+    return Decision(response, [*records, *progress.records] if records else progress.records, wake)
 
 
 def refused(refusal: Refused) -> ConsumerGroupHeartbeatResponse:
@@ -77,12 +75,8 @@ def refused(refusal: Refused) -> ConsumerGroupHeartbeatResponse:
 
 def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerSettings) -> None:
     epoch = request.member_epoch
-    named = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
-    if version >= _OWN_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH:
-        named["MemberId"] = request.member_id
-    problem = next(
-        (f"{name} is empty" for name, value in named.items() if value is not None and not value.strip()), None
-    )
+    is_named = version >= _OWN_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH
+    problem = _missing_name(request, is_named=is_named)
     if problem is None and epoch == _JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
             problem = "who joins must give its RebalanceTimeoutMs"
@@ -101,6 +95,18 @@ def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, setting
             Error.UNSUPPORTED_ASSIGNOR,
             f"no assignor {request.server_assignor!r} here; there are {', '.join(settings.assignors)}",
         )
+
+
+def _missing_name(request: ConsumerGroupHeartbeatRequest, *, is_named: bool) -> str | None:
+    """Which of the names that must not be empty is; the member's own, if it `is_named`."""
+    instance_id, rack_id = request.instance_id, request.rack_id
+    if not request.group_id.strip():
+        return "GroupId is empty"
+    if instance_id is not None and not instance_id.strip():
+        return "InstanceId is empty"
+    if rack_id is not None and not rack_id.strip():
+        return "RackId is empty"
+    return "MemberId is empty" if is_named and not request.member_id.strip() else None
 
 
 def _asks_for_all(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -127,21 +133,25 @@ def _told(assigned: OwnedPartitions) -> Assignment:
 
 def _asked(member: Member, request: ConsumerGroupHeartbeatRequest, client: Client) -> Member:
     """The member as the request wants it; what the request leaves out stays."""
-    asked: dict[str, Any] = {"client_id": client.name, "client_host": client.host, "classic": None}
-    if request.instance_id is not None:
-        asked["instance_id"] = request.instance_id
-    if request.rack_id is not None:
-        asked["rack_id"] = request.rack_id
-    if request.rebalance_timeout_ms != -1:
-        asked["rebalance_timeout_ms"] = request.rebalance_timeout_ms
-    if request.server_assignor is not None:
-        asked["server_assignor"] = request.server_assignor
-    if request.subscribed_topic_names is not None:
-        asked["topic_names"] = frozenset(request.subscribed_topic_names)
-    if request.subscribed_topic_regex is not None:
-        asked["topic_regex"] = request.subscribed_topic_regex
-    is_new = any(getattr(member, name) != value for name, value in asked.items())
-    return member._replace(**asked) if is_new else member
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    asked = Member(
+        member.member_id,
+        member.member_epoch,
+        member.previous_member_epoch,
+        member.state,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        client_id=client.name,
+        client_host=client.host,
+        topic_names=member.topic_names if names is None else frozenset(names),
+        topic_regex=member.topic_regex if regex is None else regex,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        assigned=member.assigned,
+        pending_revocation=member.pending_revocation,
+    )
+    return member if asked == member else asked
 
 
 # Who asks.

@@ -8,12 +8,12 @@ Rule 2: a pattern is resolved outside the heartbeat that brings it, for the whol
 """
 
 from enum import IntEnum
-from functools import cached_property
 from typing import Final
 
 from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.group import ConsumerGroup, Subscriptions
+from ottla.core.groups.consumer.group_records import GroupRecords
 from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
 from ottla.core.groups.consumer.member import Member
 from ottla.core.groups.consumer.reconciliation import Reconciliation, Reported
@@ -38,24 +38,28 @@ class Progress:
     """`old` is the member as it is, or a fresh one; `new` what the request makes of it."""
 
     def __init__(self, here: ConsumerGroups, group: ConsumerGroup, old: Member, new: Member, now_ms: int) -> None:
-        self.records: list[CoordinatorRecord] = []
+        self.records = GroupRecords(group.group_id)
         self.epoch = group.epoch
         self._here = here
         self._group = group
         self._old = old
         self._new = new
         self._now_ms = now_ms
+        self._changed: Subscriptions | None = None
 
-    @cached_property
+    @property
     def _subscriptions(self) -> Subscriptions:
         """The group's, with what this request changes."""
-        return self._group.subscriptions.changed(self._old, self._new, self._group.resolved_regexes)
+        if self._changed is None:
+            group = self._group
+            self._changed = group.subscriptions.changed(self._old, self._new, group.resolved_regexes)
+        return self._changed
 
     def write_member(self) -> bool:
         """Whether the topics that the member names are new."""
         if self._new is self._old or self._new == self._old:
             return False
-        self.records.append(written.member_record(self._group.group_id, self._new))
+        self.records.member(self._new)
         return self._new.topic_names != self._old.topic_names
 
     def write_regex(self) -> RegexChange:
@@ -65,7 +69,7 @@ class Progress:
         if old != new:
             change = RegexChange.UNRESOLVED
             if old and counts.get(old) == 1:
-                self.records.append(written.no_regex(group.group_id, old))
+                self.records.other(written.no_regex(group.group_id, old))
             if new and new not in counts:
                 self._here.regexes.check(new)
                 is_unknown = True
@@ -99,10 +103,10 @@ class Progress:
         metadata_hash = topics.hash_of(self._subscriptions.topics())
         if is_new or metadata_hash != group.metadata_hash:
             self.epoch += 1
-            self.records.append(written.epoch_record(group.group_id, self.epoch, metadata_hash))
+            self.records.epoch(self.epoch, metadata_hash)
         group.saw(topics.changes, self.epoch, self._now_ms)
         if group.has_partition_metadata:
-            self.records.append(written.no_partition_metadata(group.group_id))
+            self.records.other(written.no_partition_metadata(group.group_id))
 
     def write_target(self) -> Target:
         group, settings = self._group, self._here.settings
@@ -113,17 +117,16 @@ class Progress:
             members += 1
         preferred = group.preferred_assignor(self._old, self._new)
         assignors = settings.assignors
-        target, records = compute_target(
+        return compute_target(
             group,
             self.epoch,
             self._new,
-            assignor=preferred if preferred in assignors else assignors[0],
+            assignor=preferred if preferred is not None and preferred in assignors else assignors[0],
             is_homogeneous=self._subscriptions.are_homogeneous(members),
             topics=self._here.topics,
             now_ms=self._now_ms,
+            records=self.records,
         )
-        self.records += records
-        return target
 
     def _may_assign(self) -> bool:
         """A group that many members join at once is assigned now and then, not for each of them."""
@@ -146,7 +149,7 @@ class Progress:
         )
         after = step.step(member)
         if after is not member and after != member:
-            self.records.append(written.current_record(group.group_id, after))
+            self.records.current(after)
             self._here.watch_revocation(group.group_id, after, self._now_ms)
         return after
 

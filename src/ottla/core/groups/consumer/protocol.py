@@ -9,6 +9,7 @@ from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer import classic_members
 from ottla.core.groups.consumer.description import described, not_described
 from ottla.core.groups.consumer.group import ConsumerGroup
+from ottla.core.groups.consumer.group_records import GroupRecords
 from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
 from ottla.core.groups.consumer.heartbeat import heartbeat
 from ottla.core.groups.consumer.leaving import fence
@@ -49,6 +50,9 @@ class ConsumerProtocol:
     def replay(self, record: CoordinatorRecord) -> None:
         """A record of `wire/records/consumer_groups.py`."""
         self._here.replay(record)
+
+    def replay_run(self, run: GroupRecords) -> None:
+        self._here.replay_run(run)
 
     # Requests.
 

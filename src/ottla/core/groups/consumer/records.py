@@ -15,26 +15,30 @@ from ottla.wire.records import consumer_groups as wire
 
 
 def member_record(group_id: str, member: Member) -> CoordinatorRecord:
-    classic = member.classic
     return CoordinatorRecord(
         wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
-        wire.ConsumerGroupMemberMetadataValue(
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topic_names),
-            subscribed_topic_regex=member.topic_regex,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            server_assignor=member.server_assignor,
-            classic_member_metadata=None
-            if classic is None
-            else wire.ClassicMemberMetadata(
-                session_timeout_ms=classic.session_timeout_ms,
-                supported_protocols=[
-                    wire.ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols
-                ],
-            ),
+        member_value(member),
+    )
+
+
+def member_value(member: Member) -> wire.ConsumerGroupMemberMetadataValue:
+    classic = member.classic
+    return wire.ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=None
+        if classic is None
+        else wire.ClassicMemberMetadata(
+            session_timeout_ms=classic.session_timeout_ms,
+            supported_protocols=[
+                wire.ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols
+            ],
         ),
     )
 
@@ -45,14 +49,16 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
-    return CoordinatorRecord(
-        wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        wire.ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=[
-                wire.TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
-                for topic_id, partitions in sorted(assignment.items())
-            ]
-        ),
+    key = wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return CoordinatorRecord(key, target_value(assignment))
+
+
+def target_value(assignment: Assignment) -> wire.ConsumerGroupTargetAssignmentMemberValue:
+    return wire.ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            wire.TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in sorted(assignment.items())
+        ]
     )
 
 
@@ -64,15 +70,17 @@ def target_epoch_record(group_id: str, assignment_epoch: int, timestamp: int) ->
 
 
 def current_record(group_id: str, member: Member) -> CoordinatorRecord:
-    return CoordinatorRecord(
-        wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
-        wire.ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=member.member_epoch,
-            previous_member_epoch=member.previous_member_epoch,
-            state=member.state,
-            assigned_partitions=_topic_partitions(member.assigned),
-            partitions_pending_revocation=_topic_partitions(member.pending_revocation),
-        ),
+    key = wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
+    return CoordinatorRecord(key, current_value(member))
+
+
+def current_value(member: Member) -> wire.ConsumerGroupCurrentMemberAssignmentValue:
+    return wire.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        assigned_partitions=_topic_partitions(member.assigned),
+        partitions_pending_revocation=_topic_partitions(member.pending_revocation),
     )
 
 

@@ -1,6 +1,7 @@
 """The settings of consumer groups: the broker's, and what a group has set for itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from ottla.config import Config, Setting
@@ -38,10 +39,9 @@ class ConsumerSettings:
         self._image = image
 
     @property
-    def assignors(self) -> list[str]:
+    def assignors(self) -> Sequence[str]:
         """Those that are served, the default first. A setting may also name classes of Java, which are not."""
-        named = [_SHORT_NAMES.get(name, name) for name in self._config()[GROUP_CONSUMER_ASSIGNORS]]
-        return [name for name in named if name in ASSIGNORS] or list(ASSIGNORS)
+        return _served(self._config()[GROUP_CONSUMER_ASSIGNORS])
 
     @property
     def members_max(self) -> int:
@@ -109,8 +109,15 @@ class ConsumerSettings:
     ) -> int:
         """The group's value within the bounds of now: they may have been tightened since it was set."""
         config = self._config()
-        text = self._image.config(GROUP, group_id).get(own.name)
+        groups_own = self._image.configs.get((GROUP, group_id))
+        text = None if groups_own is None else groups_own.get(own.name)
         return config[brokers] if text is None else min(max(int(text), config[at_least]), config[at_most])
+
+
+@lru_cache
+def _served(named: tuple[str, ...]) -> Sequence[str]:
+    known = [_SHORT_NAMES.get(name, name) for name in named]
+    return tuple(name for name in known if name in ASSIGNORS) or tuple(ASSIGNORS)
 
 
 _SHORT_NAMES: Final = {

@@ -8,14 +8,13 @@ from bisect import insort
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer.assignors import ASSIGNORS, NOTHING, UNIFORM, Assignment, GroupSpec, MemberSpec
 from ottla.core.groups.consumer.group import ConsumerGroup
+from ottla.core.groups.consumer.group_records import GroupRecords
 from ottla.core.groups.consumer.member import Member
-from ottla.core.groups.consumer.records import target_epoch_record, target_record
 from ottla.core.groups.consumer.topics import TopicView
 
-_MANY: Final = 64
+_MANY: Final = 32
 """Members, from which on it pays to keep the target's balance, rather than to look at all of them when one joins."""
 
 
@@ -39,22 +38,21 @@ def compute_target(
     is_homogeneous: bool,
     topics: TopicView,
     now_ms: int,
-) -> tuple[Target, list[CoordinatorRecord]]:
-    """A new target with `member` as it will be, in place of the static member whose instance it is, if any."""
+    records: GroupRecords,
+) -> Target:
+    """Write a new target with `member` as it will be, in place of the static member whose instance it is, if any."""
     parts = None
     if assignor == UNIFORM and is_homogeneous and _is_one_more(group, member):
         partitions = _sizes(subscribed_ids(group, member, topics), topics)
         parts = group.balance.one_more(member.member_id, group.member_ids, group.target, partitions)
     if parts is None:
         parts = _assigned(group, member, assignor, is_homogeneous, topics)
-    written = [
-        target_record(group.group_id, member_id, parts[member_id])
-        for member_id in sorted(parts)
-        if parts[member_id] != group.target.get(member_id)
-    ]
-    written.append(target_epoch_record(group.group_id, epoch, now_ms))
+    for member_id in sorted(parts):
+        if parts[member_id] != group.target.get(member_id):
+            records.target(member_id, parts[member_id])
+    records.target_epoch(epoch, now_ms)
     part = parts.get(member.member_id)
-    return Target(epoch, group.target[member.member_id] if part is None else part), written
+    return Target(epoch, group.target[member.member_id] if part is None else part)
 
 
 def _is_one_more(group: ConsumerGroup, member: Member) -> bool:

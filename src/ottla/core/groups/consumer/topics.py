@@ -35,6 +35,7 @@ class TopicView:
         self.changes = 0
         """Counts up with every change of a topic: who saw the same count has seen the same topics."""
         self._hashes: dict[str, int] = {}
+        self._hashes_of_groups: dict[frozenset[str], int] = {}
         self._ids: dict[frozenset[str], frozenset[bytes]] = {}
 
     def changed(self, records: Sequence[MetadataRecord]) -> None:
@@ -47,6 +48,7 @@ class TopicView:
                 self.changes += 1
                 # Which topic a removal meant cannot be looked up any more; hashing all again is seldom and cheap.
                 self._hashes.clear()
+                self._hashes_of_groups.clear()
                 self._ids.clear()
 
     def by_name(self, name: str) -> Topic | None:
@@ -66,9 +68,19 @@ class TopicView:
         return found
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """The metadata hash of a group subscribed to these topics; those that do not exist do not count."""
-        hashes = [self._hash(topic) for name in sorted(names) if (topic := self.by_name(name)) is not None]
-        return _signed(xxh3_64_intdigest(b"".join(map(_INT64.pack, hashes)))) if hashes else NO_TOPICS_HASH
+        """The metadata hash of a group subscribed to these topics; those that do not exist do not count.
+
+        Everyone who joins asks for the same as the one before.
+        """
+        wanted = frozenset(names)
+        found = self._hashes_of_groups.get(wanted)
+        if found is None:
+            if len(self._hashes_of_groups) >= _SUBSCRIPTIONS_REMEMBERED:
+                self._hashes_of_groups.clear()
+            hashes = [self._hash(topic) for name in sorted(wanted) if (topic := self.by_name(name)) is not None]
+            found = _signed(xxh3_64_intdigest(b"".join(map(_INT64.pack, hashes)))) if hashes else NO_TOPICS_HASH
+            self._hashes_of_groups[wanted] = found
+        return found
 
     def _hash(self, topic: Topic) -> int:
         found = self._hashes.get(topic.name)

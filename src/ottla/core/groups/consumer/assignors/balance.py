@@ -8,7 +8,7 @@ Rule 2: `one_more` answers what `assign_uniformly` would, or None where it takes
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
 from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment
@@ -68,11 +68,11 @@ class Balance:
 
 def keep(share: Assignment, limit: int, freed: list[tuple[bytes, int]]) -> Assignment:
     """What a member keeps of its partitions; the others are `freed`."""
-    kept: dict[bytes, Set[int]] = {}
+    kept: dict[bytes, frozenset[int]] = {}
     for topic_id in sorted(share):
         partitions = sorted(share[topic_id])
         if limit:
-            kept[topic_id] = set(partitions[:limit])
+            kept[topic_id] = frozenset(partitions[:limit])
         freed += zip(repeat(topic_id), partitions[limit:])
         limit = max(limit - len(partitions), 0)
     return kept
@@ -82,4 +82,4 @@ def widen(share: Assignment, more: Iterable[tuple[bytes, int]]) -> Assignment:
     wider = {topic_id: set(partitions) for topic_id, partitions in share.items()}
     for topic_id, partition in more:
         wider.setdefault(topic_id, set()).add(partition)
-    return wider
+    return {topic_id: frozenset(partitions) for topic_id, partitions in wider.items()}

@@ -3,7 +3,7 @@
 Rule 1: an assignor is a function: the same specification gives the same assignment.
 Rule 2: every partition of a topic that somebody subscribed to goes to exactly one of its subscribers.
 Rule 3: who joins changes the parts of a few: an assignor may leave out whoever keeps what it has.
-Rule 4: what it is given is not changed; the partitions in an answer are new sets or the old ones, untouched.
+Rule 4: what it is given is not changed, and what it answers becomes part of the group as it is: nobody can change it.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-Assignment = Mapping[bytes, Set[int]]
+Assignment = Mapping[bytes, frozenset[int]]
 """Partitions by topic id; a topic without partitions is left out."""
 NOTHING: Final[Assignment] = MappingProxyType({})
 

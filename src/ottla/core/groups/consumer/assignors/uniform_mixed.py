@@ -52,7 +52,10 @@ class _Mixed:
         for topic_id, owners in self._owners.items():
             for partition, place in enumerate(owners):
                 assignment[self._member_ids[place]].setdefault(topic_id, set()).add(partition)
-        return dict(assignment)
+        return {
+            member_id: {topic_id: frozenset(partitions) for topic_id, partitions in share.items()}
+            for member_id, share in assignment.items()
+        }
 
     def _in_order(self, topics: Iterable[bytes]) -> list[bytes]:
         def order(topic_id: bytes) -> tuple[float, int, tuple[int, ...]]:
