@@ -40,6 +40,7 @@ PARTS: list[Assignment] = [
     {A: frozenset(range(127))},
     {B: frozenset((1,)), A: frozenset((2, 0))},
 ]
+OWNED = (1, 2, 31, 32, 200)
 Decide = Callable[[GroupRecords], None]
 
 
@@ -48,15 +49,22 @@ def cases() -> list[tuple[Decide, CoordinatorRecord]]:
         (lambda run, part=part: run.target("m-1", part), written.target_record("g", "m-1", part))  # type: ignore[misc]
         for part in PARTS
     ]
+    owners = [PLAIN._replace(member_epoch=4, assigned={A: dict.fromkeys(range(n), 4)}) for n in OWNED]
+    currents: list[tuple[Decide, CoordinatorRecord]] = [
+        (lambda run, owner=owner: run.current(owner), written.current_record("g", owner))  # type: ignore[misc]
+        for owner in [*owners, owners[1]._replace(pending_revocation={B: {1: 2}})]
+    ]
     return [
         *parts,
         (lambda run: run.member(PLAIN), written.member_record("g", PLAIN)),
         (lambda run: run.member(FULL), written.member_record("g", FULL)),
         (lambda run: run.current(PLAIN), written.current_record("g", PLAIN)),
         (lambda run: run.current(FULL), written.current_record("g", FULL)),
+        *currents,
         (lambda run: run.epoch(3, 0), written.epoch_record("g", 3, 0)),
         (lambda run: run.epoch(4, -9), written.epoch_record("g", 4, -9)),
         (lambda run: run.target_epoch(4, 1_234_567), written.target_epoch_record("g", 4, 1_234_567)),
+        (lambda run: run.target_epoch(4, 0), written.target_epoch_record("g", 4, 0)),
         (lambda run: run.other(written.no_regex("g", "t.*")), written.no_regex("g", "t.*")),
     ]
 

@@ -187,7 +187,7 @@ class ConsumerGroup:
         """The one that most members ask for, if any does; `new` counts in place of `old`."""
         was, now = old or _NOBODY, new or _NOBODY
         counts = _moved(self._assignors, _one(was.server_assignor), _one(now.server_assignor))
-        return max(sorted(counts), key=counts.__getitem__, default=None)
+        return max(sorted(counts), key=counts.__getitem__) if counts else None
 
     def shares_classic_protocol(self, protocol_type: str, names: Iterable[str]) -> bool:
         """A classic member may join: one of its assignors is known to all classic members that are here."""

@@ -16,7 +16,7 @@ from ottla.core.coordination import CoordinatorRecord, RecordRun, RecordTypes, e
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.group import ConsumerGroup
-from ottla.core.groups.consumer.member import Member
+from ottla.core.groups.consumer.member import ClassicMember, Member
 from ottla.wire.codec import encode, encode_parts
 from ottla.wire.records import consumer_groups as wire
 
@@ -24,9 +24,15 @@ _TYPES: Final = RecordTypes(wire)
 _TYPE: Final = Struct(">h")
 _VERSION: Final = _TYPE.pack(0)
 _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT = map(_TYPE.pack, (3, 5, 6, 7, 8))
-_KEYS_REMEMBERED: Final = 10_000
+_EPOCH_ALONE: Final = Struct(">hix")
+_EPOCH_WITH_FIELD: Final = Struct(">hiBBBq")
+"""Version; epoch; one tagged field, the first, of eight bytes."""
+_KEYS_REMEMBERED: Final = 2_000  # Of the groups that form just now. Ids may be long, and outlive their members here.
+_DESCRIPTIONS_REMEMBERED: Final = 16
 _LENGTHS_OF_TWO_BYTES: Final = 127
 """From so many on, the length of an array takes more than one byte."""
+_EPOCHS_IN_SMALL_TAG: Final = 31
+"""Up to so many, the size of the field that has them takes one byte."""
 
 
 class GroupRecords(RecordRun):
@@ -41,11 +47,21 @@ class GroupRecords(RecordRun):
     # What is decided.
 
     def member(self, member: Member) -> None:
-        value = _encoded(written.member_value(member))
+        value = _member_value(
+            member.instance_id,
+            member.rack_id,
+            member.rebalance_timeout_ms,
+            member.client_id,
+            member.client_host,
+            member.topic_names,
+            member.topic_regex,
+            member.server_assignor,
+            member.classic,
+        )
         self._add(_MEMBER + _member_key(self.group_id, member.member_id), value, ConsumerGroup.put_member, member)
 
     def epoch(self, epoch: int, metadata_hash: int) -> None:
-        value = _encoded(wire.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
+        value = _epoch(epoch, metadata_hash)
         self._add(_EPOCH + _group_key(self.group_id), value, ConsumerGroup.put_epoch, epoch, metadata_hash)
 
     def target(self, member_id: str, part: Assignment) -> None:
@@ -53,14 +69,12 @@ class GroupRecords(RecordRun):
         self._add(key, _target(part), ConsumerGroup.put_target, member_id, part)
 
     def target_epoch(self, epoch: int, timestamp: int) -> None:
-        value = _encoded(
-            wire.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
-        )
+        value = _epoch(epoch, timestamp)
         self._add(_TARGET_EPOCH + _group_key(self.group_id), value, ConsumerGroup.put_target_epoch, epoch, timestamp)
 
     def current(self, member: Member) -> None:
-        value = _encoded(written.current_value(member))
-        self._add(_CURRENT + _member_key(self.group_id, member.member_id), value, ConsumerGroup.put_member, member)
+        key = _CURRENT + _member_key(self.group_id, member.member_id)
+        self._add(key, _current(member), ConsumerGroup.put_member, member)
 
     def other(self, record: CoordinatorRecord) -> None:
         self._add(*encode_record(record), ConsumerGroup.replay, record.key, record.value)
@@ -100,6 +114,39 @@ def _encoded(value: object) -> bytes:
     return _VERSION + b"".join(encode_parts(value, 0))
 
 
+def _epoch(epoch: int, told: int) -> bytes:
+    """Of the group or of its target, with the topics' hash or the time of computing it, left out if it is 0."""
+    return _EPOCH_ALONE.pack(0, epoch) if told == 0 else _EPOCH_WITH_FIELD.pack(0, epoch, 1, 0, 8, told)
+
+
+@lru_cache(_DESCRIPTIONS_REMEMBERED)
+def _member_value(
+    instance_id: str | None,
+    rack_id: str | None,
+    rebalance_timeout_ms: int,
+    client_id: str,
+    client_host: str,
+    topic_names: frozenset[str],
+    topic_regex: str | None,
+    server_assignor: str | None,
+    classic: ClassicMember | None,
+) -> bytes:
+    """The members of an application say the same of themselves, but for their ids."""
+    member = Member(
+        "",
+        instance_id=instance_id,
+        rack_id=rack_id,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        client_id=client_id,
+        client_host=client_host,
+        topic_names=topic_names,
+        topic_regex=topic_regex,
+        server_assignor=server_assignor,
+        classic=classic,
+    )
+    return _encoded(written.member_value(member))
+
+
 def _target(part: Assignment) -> bytes:
     """Nearly all groups read one topic, and each part of it is a record: so that one is packed in one go."""
     if len(part) == 1:
@@ -113,6 +160,40 @@ def _target(part: Assignment) -> bytes:
 def _part_of_one_topic(count: int) -> Struct:
     """Version; how many topics, plus one; the topic; how many partitions, plus one; these; no tagged fields, twice."""
     return Struct(f">hB16sB{count}i2x")
+
+
+def _current(member: Member) -> bytes:
+    """Likewise, where nothing has to be given up."""
+    if len(member.assigned) == 1 and not member.pending_revocation:
+        ((topic_id, epochs),) = member.assigned.items()
+        count = len(epochs)
+        if count <= _EPOCHS_IN_SMALL_TAG:
+            partitions = sorted(epochs)
+            return _owned_of_one_topic(count).pack(
+                0,
+                member.member_epoch,
+                member.previous_member_epoch,
+                member.state,
+                2,
+                topic_id,
+                count + 1,
+                *partitions,
+                1,
+                0,
+                1 + 4 * count,
+                count + 1,
+                *map(epochs.__getitem__, partitions),
+                1,
+            )
+    return _encoded(written.current_value(member))
+
+
+@cache
+def _owned_of_one_topic(count: int) -> Struct:
+    """Version, epochs and state; how many topics, plus one; the topic; how many partitions, plus one; these; one tagged
+    field, the first, of so many bytes: how many epochs, plus one; these; of topics to give up none, plus one; no tagged
+    fields."""
+    return Struct(f">hiibB16sB{count}iBBBB{count}iBx")
 
 
 @lru_cache(_KEYS_REMEMBERED)

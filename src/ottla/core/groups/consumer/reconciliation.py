@@ -8,9 +8,8 @@ Rule 3: what a member is not subscribed to is not its own, whatever the target s
 """
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.member import Member, MemberState, OwnedPartitions
@@ -21,8 +20,7 @@ Reported = Mapping[bytes, Set[int]] | None
 _NONE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
+class Reconciliation(NamedTuple):
     """What a member is to be reconciled to."""
 
     epoch: int
