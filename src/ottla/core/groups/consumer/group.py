@@ -11,13 +11,14 @@ Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`.
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records
 from ottla.core.groups.consumer.assignors import Assignment, Balance
-from ottla.core.groups.consumer.member import LEAVE_EPOCH, Member, OwnedPartitions
+from ottla.core.groups.consumer.member import LEAVE_EPOCH, Member
 from ottla.core.groups.consumer.regexes import ResolvedRegex
 from ottla.core.groups.consumer.topics import NO_TOPICS_HASH
 from ottla.core.groups.group import Committer, PartitionCheck
@@ -356,11 +357,9 @@ class ConsumerGroup:
         """One member in place of another of the same id."""
         self._count(old, new)
         if old is not None:
-            self._release(old.assigned, old.member_epoch)
-            self._release(old.pending_revocation, old.member_epoch)
+            self._release(old)
         if new is not None:
-            self._own(new.assigned, new.member_epoch)
-            self._own(new.pending_revocation, new.member_epoch)
+            self._own(new)
             if new.member_id not in self.members:
                 insort(self.member_ids, new.member_id)
                 if new.member_id not in self.target:
@@ -387,17 +386,19 @@ class ConsumerGroup:
         self.classic_members += (now.classic is not None) - (was.classic is not None)
         self.subscriptions = Subscriptions(names, regexes, matched)
 
-    def _own(self, partitions: OwnedPartitions, epoch: int) -> None:
-        for topic_id, owned in partitions.items():
+    def _own(self, member: Member) -> None:
+        epoch = member.member_epoch
+        for topic_id, owned in chain(member.assigned.items(), member.pending_revocation.items()):
             epochs = self._owner_epochs.setdefault(topic_id, {})
             if epochs.keys().isdisjoint(owned):
                 epochs.update(dict.fromkeys(owned, epoch))
             else:
                 epochs.update((partition, max(epochs.get(partition, epoch), epoch)) for partition in owned)
 
-    def _release(self, partitions: OwnedPartitions, epoch: int) -> None:
+    def _release(self, member: Member) -> None:
         """A compacted log may tell that a member has a partition after telling that it went to another one."""
-        for topic_id, owned in partitions.items():
+        epoch = member.member_epoch
+        for topic_id, owned in chain(member.assigned.items(), member.pending_revocation.items()):
             epochs = self._owner_epochs.get(topic_id, {})
             for partition in owned:
                 if epochs.get(partition) == epoch:

@@ -9,7 +9,6 @@ Rule 2: `one_more` answers what `assign_uniformly` would, or None where it takes
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
 
 from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment
 
@@ -70,11 +69,16 @@ def keep(share: Assignment, limit: int, freed: list[tuple[bytes, int]]) -> Assig
     """What a member keeps of its partitions; the others are `freed`."""
     kept: dict[bytes, frozenset[int]] = {}
     for topic_id in sorted(share):
-        partitions = sorted(share[topic_id])
+        partitions = share[topic_id]
+        if len(partitions) <= limit:
+            kept[topic_id] = partitions
+            limit -= len(partitions)
+            continue
+        in_order = sorted(partitions)
         if limit:
-            kept[topic_id] = frozenset(partitions[:limit])
-        freed += zip(repeat(topic_id), partitions[limit:])
-        limit = max(limit - len(partitions), 0)
+            kept[topic_id] = frozenset(in_order[:limit])
+        freed += [(topic_id, partition) for partition in in_order[limit:]]
+        limit = 0
     return kept
 
 
