@@ -79,12 +79,23 @@ class Member(NamedTuple):
 
     def in_epoch(self, epoch: int, state: MemberState, assigned: OwnedPartitions, pending: OwnedPartitions) -> "Member":
         """The member one step further, with the epoch it comes from remembered: its answer may get lost."""
-        return self._replace(
-            member_epoch=epoch,
-            previous_member_epoch=self.member_epoch,
-            state=state,
-            assigned=assigned,
-            pending_revocation=pending,
+        # Without `_replace`, which goes through all fields by name: every step of every member comes by here.
+        return Member(
+            self.member_id,
+            epoch,
+            self.member_epoch,
+            state,
+            self.instance_id,
+            self.rack_id,
+            self.rebalance_timeout_ms,
+            self.client_id,
+            self.client_host,
+            self.topic_names,
+            self.topic_regex,
+            self.server_assignor,
+            assigned,
+            pending,
+            self.classic,
         )
 
     def owned_epoch(self, topic_id: bytes, partition: int) -> int | None:

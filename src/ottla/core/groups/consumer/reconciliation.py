@@ -18,6 +18,7 @@ from ottla.wire.errors import Error, Refused
 Reported = Mapping[bytes, Set[int]] | None
 """What a member says it owns; None when it does not say."""
 _NONE: Final[Mapping[int, int]] = MappingProxyType({})
+_NOTHING: Final[Set[int]] = frozenset()
 
 
 class Reconciliation(NamedTuple):
@@ -77,20 +78,21 @@ class Reconciliation(NamedTuple):
         new: dict[bytes, set[int]] = {}
         waits = False
         for topic_id in self.target.keys() | member.assigned.keys():
-            wanted: Set[int] = self.target.get(topic_id, frozenset()) if topic_id in self.subscribed else frozenset()
+            wanted: Set[int] = self.target.get(topic_id, _NOTHING) if topic_id in self.subscribed else _NOTHING
             has = member.assigned.get(topic_id, _NONE)
-            gives_up = member.pending_revocation.get(topic_id, _NONE)
             if has.keys() <= wanted:
-                keeps, drops = has, _NONE
+                if has:
+                    kept[topic_id] = has
+                if len(has) == len(wanted):
+                    continue
             else:
                 keeps = {partition: epoch for partition, epoch in has.items() if partition in wanted}
-                drops = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
-            if keeps:
-                kept[topic_id] = keeps
-            if drops:
-                dropped[topic_id] = drops
+                if keeps:
+                    kept[topic_id] = keeps
+                dropped[topic_id] = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
             lacks = set(wanted).difference(has)
             free = lacks.difference(self.owned(topic_id))
+            gives_up = member.pending_revocation.get(topic_id)
             if gives_up and len(free) < len(lacks):
                 free.update(lacks.intersection(gives_up))  # What the member itself has just given up is free for it.
             waits = waits or len(free) < len(lacks)
@@ -99,5 +101,5 @@ class Reconciliation(NamedTuple):
         if dropped and self._reports_any(dropped):
             return member.in_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, dropped)
         for topic_id, free in new.items():
-            kept[topic_id] = {**kept.get(topic_id, {}), **dict.fromkeys(free, self.epoch)}
+            kept[topic_id] = {**kept.get(topic_id, _NONE), **dict.fromkeys(free, self.epoch)}
         return member.in_epoch(self.epoch, MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE, kept, {})
