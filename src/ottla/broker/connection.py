@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown, failed
 from ottla.broker.outlet import CLOSED, Outlet, Part, outlet_for
+from ottla.broker.paced_reads import PacedReads
 from ottla.broker.turns import Turns
 from ottla.broker.waiters import Waiter
 from ottla.observe.trace import warn
@@ -76,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tasks: dict[asyncio.Future[Any] | Waiter, None] = {}
         """In the order of their birth; a set would have none."""
         self._produce_lanes: ProduceLanes | None = None
+        self._pace: PacedReads | None = None
         self._fetch_lanes: FetchLanes | None = None
         self._paused = False
         self._closed = False
@@ -94,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._closed = self._lost = True
+        self._stop_pacing()
         self._outlet.close()
         # The transport and the outlet know this connection: a cycle would wait for the garbage collector.
         self._outlet = CLOSED
@@ -171,8 +174,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._appends.write()
                 self._paused = True
                 self._transport.pause_reading()
+                if self._pace is not None:
+                    self._pace.interrupt(self.last_active_ms)
         if position:
             self.half_frame_since_ms = None  # What is left is another frame.
+            if self._pace is not None:
+                self._pace.took(self.last_active_ms, data)
         if position < end:
             self._keep(data[position:])
 
@@ -221,6 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         return asyncio.get_running_loop()
 
     def _receive(self, frame: memoryview) -> None:
+        if self._pace is not None:
+            self._pace.interrupt(self.last_active_ms)
         if self._fetch_lanes is not None and self._take_fetch_lane(frame):
             return
         try:
@@ -277,6 +286,8 @@ class Connection(asyncio.BufferedProtocol):
             from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
 
             self._produce_lanes = ProduceLanes(self.node, self._appends)
+            if (sock := self._transport.get_extra_info("socket")) is not None:
+                self._pace = PacedReads(sock, self.node.lookout, self.last_active_ms)
         self._produce_lanes.learn(frame, request.body, request.version)
 
     def _take_fetch_lane(self, frame: memoryview) -> bool:
@@ -398,8 +409,14 @@ class Connection(asyncio.BufferedProtocol):
         """Whether an answer is still to come or to be taken."""
         return bool(self._open or self._ready) or self._outlet.queued_bytes > 0
 
+    def _stop_pacing(self) -> None:
+        if self._pace is not None:
+            self._pace.close()
+            self._pace = None
+
     def close(self) -> None:
         self._closed = True
+        self._stop_pacing()
         self._outlet.close()
         if not self._lost:
             self._transport.abort()

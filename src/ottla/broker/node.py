@@ -13,6 +13,7 @@ from ottla.broker.connections import Connections
 from ottla.broker.groups import GroupCoordinator
 from ottla.broker.intake import Intake
 from ottla.broker.outbox import Outbox
+from ottla.broker.paced_reads import Lookout
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
 from ottla.broker.quorum import MetadataQuorum
@@ -107,6 +108,7 @@ class Node:
         self.intake = Intake(SHARED_BUFFER_BYTES)
         self.rooms = Rooms(ROOM_BYTES)
         self.outbox = Outbox()
+        self.lookout = Lookout(clock)
         self.waiting_room = WaitingRoom()
         self.metadata: MetadataQuorum
         self.groups: GroupCoordinator
