@@ -24,14 +24,9 @@ LINES = {
     "PartitionLog.append": "a constant handful of calls a batch; the walk over the records is the kernel's",
 }
 
-_WOKEN = (
-    "the client is slower than the broker, which sleeps and is woken for more than every second batch, and so takes "
-    "most of them alone (3,200 to 3,800 `read`, `pwritev` and `send` for 4,070 batches): 50 µs a batch, two fifths of "
-    "it the system's. Where batches wait for it, with records of 1,000 bytes, one of the same size costs 17 µs"
-)
 _WRITING = (
-    "two thirds of the broker's time is one `pwritev` a batch into the page cache; bare C receives and writes 128 KiB "
-    "at a time, and has no request to read and no answer to send"
+    "a third of the broker's time is writing into the page cache; bare C receives and writes 128 KiB at a time, and "
+    "has no request to read and no answer to send"
 )
 _SENDFILE = (
     "Kafka sends by `sendfile` too, which is most of what either needs (see the bare limits); around the one call a "
@@ -40,8 +35,6 @@ _SENDFILE = (
 )
 
 MISSES = {
-    "produce 100 B, 16 KiB batches": _WOKEN,
-    "produce 50 to 150 B, 16 KiB batches": _WOKEN,
     "produce 10 x 100 B, 1 connection": "a broker that sleeps between two requests finds its code and data gone from "
     "the processor's caches: `perf` counts twice the time in the interpreter for each request of this load as for one "
     "of a hundred connections, and a third of all is the system's (waking the client 18 %, sleeping 9 %). The system "

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ottla.broker.appends import Appends
 
-_TOGETHER_MAX = 16
+_TOGETHER_MAX = 32
 
 
 class Sender(Protocol):
