@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.dispatch import Frame
 from ottla.broker.handlers.fetch import READ_COMMITTED, TOPIC_IDS_SINCE, WARM_MAX, look
+from ottla.broker.known_partition import KnownPartition
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
 from ottla.config import FETCH_MAX_BYTES
@@ -117,13 +118,13 @@ class _Lane:
         (topic,) = request.topics
         (partition,) = topic.partitions
         self._request, self._version = request, version
-        self._topic, self._topic_id, self._index = topic.topic, topic.topic_id, partition.partition
-        self._by_id = version >= TOPIC_IDS_SINCE
+        by_id = version >= TOPIC_IDS_SINCE
+        self._known = KnownPartition(topic.topic, topic.topic_id, partition.partition, by_id=by_id)
         self._leader_epoch = partition.current_leader_epoch
         self._limit = min(partition.partition_max_bytes, request.max_bytes)
         self._committed_only = request.isolation_level == READ_COMMITTED
         probe = PartitionData(
-            partition_index=self._index,
+            partition_index=partition.partition,
             error_code=Error.NONE,
             high_watermark=_PROBE[0],
             last_stable_offset=_PROBE[1],
@@ -131,7 +132,7 @@ class _Lane:
             aborted_transactions=[] if self._committed_only else None,
             records=_PROBE_RECORDS,
         )
-        answered = FetchableTopicResponse(topic=self._topic, topic_id=self._topic_id, partitions=[probe])
+        answered = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[probe])
         response = FetchResponse(throttle_time_ms=0, session_id=NO_SESSION, responses=[answered])
         written = b"".join(encode_response(response, version, 0))
         before, self._after = written.split(_PROBE_RECORDS)
@@ -168,9 +169,7 @@ class _Lane:
 
     def _read(self, node: "Node", offset: int) -> tuple[Partition, Slice | None]:
         """The records are None where there is more to tell than them."""
-        partition = node.partition(
-            node.topic_name(self._topic_id) if self._by_id else self._topic, self._index, self._topic_id
-        )
+        partition = self._known.on(node)
         partition.check_epoch(self._leader_epoch)
         limit = min(self._limit, node.config[FETCH_MAX_BYTES])
         committed_only = self._committed_only
@@ -202,7 +201,7 @@ class _Lane:
 
     def _request_from(self, offset: int) -> FetchRequest:
         partition = FetchPartition(
-            partition=self._index,
+            partition=self._known.index,
             current_leader_epoch=self._leader_epoch,
             fetch_offset=offset,
             partition_max_bytes=self._request.topics[0].partitions[0].partition_max_bytes,
@@ -212,5 +211,5 @@ class _Lane:
             min_bytes=self._request.min_bytes,
             max_bytes=self._request.max_bytes,
             isolation_level=self._request.isolation_level,
-            topics=[FetchTopic(topic=self._topic, topic_id=self._topic_id, partitions=[partition])],
+            topics=[FetchTopic(topic=self._known.topic, topic_id=self._known.topic_id, partitions=[partition])],
         )

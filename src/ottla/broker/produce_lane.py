@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.produce import refused
 from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE
+from ottla.broker.known_partition import KnownPartition
 from ottla.core.metadata.names import is_internal
 from ottla.kernel import Run
 from ottla.wire.api.produce import (
@@ -70,7 +71,7 @@ class ProduceLanes:
         if lane is None:
             return None
         try:
-            return self._appends.take(asker, lane, lane.partition(self._node), data, position)
+            return self._appends.take(asker, lane, lane.known.on(self._node), data, position)
         except Refused:
             return None  # Nothing was changed: the long way gives the reason.
 
@@ -110,14 +111,14 @@ class _Lane:
     def __init__(self, request: ProduceRequest, version: int, pattern: bytes) -> None:
         (topic,) = request.topic_data
         (partition,) = topic.partition_data
-        self._name, self._topic_id, self._index = topic.name, topic.topic_id, partition.index
+        by_id = version >= TOPIC_IDS_SINCE
+        self.known = KnownPartition(topic.name, topic.topic_id, partition.index, by_id=by_id)
         self.acks = request.acks
         self.pattern = pattern
         self._version = version
-        self._partition: Partition | None = None
         base_offset, append_time, log_start = _PROBE
         probe = PartitionProduceResponse(
-            index=self._index,
+            index=partition.index,
             error_code=Error.NONE,
             base_offset=base_offset,
             log_append_time_ms=append_time,
@@ -129,18 +130,12 @@ class _Lane:
         self._pack = Struct(layout).pack
 
     def _encoded(self, partition: PartitionProduceResponse, correlation_id: int) -> bytes:
-        topic = TopicProduceResponse(name=self._name, topic_id=self._topic_id, partition_responses=[partition])
+        known = self.known
+        topic = TopicProduceResponse(name=known.topic, topic_id=known.topic_id, partition_responses=[partition])
         return b"".join(encode_response(ProduceResponse(responses=[topic]), self._version, correlation_id))
 
-    def partition(self, node: "Node") -> "Partition":
-        partition = self._partition
-        if partition is None or partition.retired:
-            name = node.topic_name(self._topic_id) if self._version >= TOPIC_IDS_SINCE else self._name
-            partition = self._partition = node.partition(name, self._index, self._topic_id)
-        return partition
-
     def refusals(self, refusal: Refused, run: Run) -> bytes:
-        error = refused(self._index, refusal)
+        error = refused(self.known.index, refusal)
         return b"".join([self._encoded(error, number) for number in run.correlation_ids])
 
     def answers(self, partition: "Partition", run: Run) -> bytes:
