@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from struct import Struct as Layout
 from types import ModuleType
-from typing import Any, Final, Generic, NamedTuple, NewType, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NewType, Protocol, TypeVar, overload
 
 from ottla.wire.codec import Malformed, UnsupportedVersion, decode, encode_parts
 from ottla.wire.schema import Struct, message_of
@@ -54,6 +54,23 @@ class RecordRun(Sequence[CoordinatorRecord]):
     @abstractmethod
     def replay(self, shard: Any, first_offset: int, /) -> None:
         """As `shard.replay` of each, one offset after the other."""
+
+    @abstractmethod
+    def record(self, number: int) -> CoordinatorRecord:
+        """One of them, as if it stood alone."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> CoordinatorRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[CoordinatorRecord]: ...
+
+    def __getitem__(self, index: int | slice) -> CoordinatorRecord | list[CoordinatorRecord]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        return self.record(index)
 
 
 class ProducerStamp(NamedTuple):

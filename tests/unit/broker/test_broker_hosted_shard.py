@@ -160,11 +160,8 @@ class Run(RecordRun):
     def replay(self, shard: Any, first_offset: int) -> None:
         shard.replay(self._record, Origin(first_offset, 0))
 
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: Any) -> Any:
-        return [self._record][index]
+    def record(self, _number: int) -> CoordinatorRecord:
+        return self._record
 
 
 def one_by_one(name: str) -> list[CoordinatorRecord]:

@@ -14,7 +14,7 @@ from itertools import count, repeat
 from operator import is_
 from struct import Struct as Layout
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 from ottla.core.coordination import NO_PRODUCER, CoordinatorRecord, Origin, RecordRun, encode_record
 from ottla.wire.records.groups import OffsetCommitKey, OffsetCommitValue
@@ -230,27 +230,17 @@ class OffsetCommits(RecordRun):
     def replay(self, shard: Any, first_offset: int) -> None:
         shard.replay_commits(self, first_offset)
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @overload
-    def __getitem__(self, index: int) -> CoordinatorRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[CoordinatorRecord]: ...
-
-    def __getitem__(self, index: int | slice) -> CoordinatorRecord | list[CoordinatorRecord]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        topic, partition = self.places[index]
+    def record(self, number: int) -> CoordinatorRecord:
+        topic, partition = self.places[number]
         return offset_record(
             self.group_id,
             topic,
             partition,
-            offset=self._offsets[index],
-            leader_epoch=self._leader_epochs[index],
+            offset=self._offsets[number],
+            leader_epoch=self._leader_epochs[number],
             metadata=None,
             now_ms=self._now_ms,
-            topic_id=self._topic_ids[index],
+            topic_id=self._topic_ids[number],
         )
 
 

@@ -10,7 +10,7 @@ Rule 2: a group that does not exist yet is made by its records as they are repla
 from collections.abc import Callable
 from functools import cache, lru_cache
 from struct import Struct
-from typing import Any, Final, overload
+from typing import Any, Final
 
 from ottla.core.coordination import CoordinatorRecord, RecordRun, RecordTypes, encode_record
 from ottla.core.groups.consumer import records as written
@@ -94,18 +94,8 @@ class GroupRecords(RecordRun):
         for change, told in self._changes:
             change(group, *told)
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @overload
-    def __getitem__(self, index: int) -> CoordinatorRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[CoordinatorRecord]: ...
-
-    def __getitem__(self, index: int | slice) -> CoordinatorRecord | list[CoordinatorRecord]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        record = _TYPES.decode(self.keys[index], self.values[index])
+    def record(self, number: int) -> CoordinatorRecord:
+        record = _TYPES.decode(self.keys[number], self.values[number])
         assert record is not None
         return record
 
