@@ -76,7 +76,10 @@ class Log:
 
     def segment_at(self, offset: int) -> int:
         """The index of the segment that covers `offset`; the first one for anything before it."""
-        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+        segments = self.segments
+        if offset >= segments[-1].base_offset:
+            return len(segments) - 1  # As of most readers.
+        return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
 
     def end_of(self, index: int) -> int:
         """The offset after the last one that segment may hold."""

@@ -317,6 +317,8 @@ class Producers:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction begins whose outcome readers may not know yet."""
+        if not self._open and not self._undecided:
+            return None  # As in most logs.
         first_open = next(iter(self._open), None)
         first_undecided = min(self._undecided, default=None)
         if first_open is None or first_undecided is None:
