@@ -7,7 +7,7 @@ from drivers import CODECS, DRIVERS, Driver, Sent
 from nodes.ottla_node import OttlaNode
 from nodes.topics import Topics
 
-from ottla.kernel import Codec, FetchedPart, _native, read_header, reference  # type: ignore[attr-defined]
+from ottla.kernel import Codec, FetchedPart, _native, reference, scan  # type: ignore[attr-defined]
 
 T = 1_700_000_000_000
 WRITTEN = [
@@ -27,7 +27,8 @@ def test_both_kernels_read_what_a_client_sent(ottla: OttlaNode, topics: Topics, 
     topic = topics.create(ottla)
     writer.produce(ottla.bootstrap, topic, WRITTEN, codec=codec)
     data = (ottla.log_dir / f"{topic}-0" / "00000000000000000000.log").read_bytes()
-    assert read_header(data).codec is Codec[codec.upper()]
+    # A client sends a batch as it is where its codec would not make it smaller: the first may be of one small record.
+    assert Codec[codec.upper()] in {header.codec for header in scan(data).headers}
     for kernel in (_native, reference):
         assert records(kernel, data) == columns(kernel, data) == WRITTEN, kernel.__name__
 
