@@ -54,12 +54,14 @@ class Intake:
     def take_waiting(self) -> None:
         """At the end of the round. One that fails must not keep the others from being taken."""
         waiting, self._waiting = self._waiting, []
-        for sender, data in waiting:
-            try:
-                sender.take(data)
-            except Exception as error:
-                sender.broken(error)
-        self.appends.write()
-        self.room = self._buffer
+        try:
+            for sender, data in waiting:
+                try:
+                    sender.take(data)
+                except Exception as error:
+                    sender.broken(error)
+            self.appends.write()
+        finally:
+            self.room = self._buffer
         for sender, _ in waiting:
             sender.send_ready()

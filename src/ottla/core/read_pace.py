@@ -120,10 +120,11 @@ class ReadPace:
 
 
 def _requests_in(data: memoryview) -> int:
+    """What follows those that were taken may be anything: nobody has looked at it yet."""
     position, end, count = 0, len(data), 0
     while position < end:
         count += 1
-        if end - position < _SIZE.size:
+        if end - position < _SIZE.size or (size := _SIZE.unpack_from(data, position)[0]) < 0:
             break
-        position += _SIZE.unpack_from(data, position)[0] + _SIZE.size
+        position += size + _SIZE.size
     return count

@@ -191,6 +191,13 @@ def test_the_beginning_of_a_request_shows_as_much_as_a_whole_one() -> None:
         assert pace.mark == 1.5 * REQUEST
 
 
+@given(st.one_of(st.binary(max_size=8), st.sampled_from([-4, -5, -1, -(2**31), 0, 2**31 - 1]).map(SIZE.pack)))
+def test_what_follows_the_requests_that_were_taken_may_be_anything(behind: bytes) -> None:
+    """A broker that pauses before it has looked at the rest has not refused it yet."""
+    pace = ReadPace(0)
+    assert pace.took(0, memoryview(bytes(requests(REQUEST)) + behind)) == 1
+
+
 def test_small_requests_want_their_answers_soon() -> None:
     for size in (REQUEST_MIN - 1, REQUEST_MIN):
         pace = ReadPace(0)
