@@ -14,7 +14,7 @@ from topic_streams import source
 
 from ottla.pipelines.spark.parse import parse
 from ottla.pipelines.spark.rows import columns_from
-from ottla.pipelines.spark.topic_source import CAUGHT_UP, COLUMNS, read_all, read_between, read_stream
+from ottla.pipelines.spark.topic_source import CAUGHT_UP, COLUMNS, FORMAT, read_all, read_between, read_stream
 from ottla.pipelines.spec import Parse, Schema, Start, TopicSource
 
 TIME_MS = 1_700_000_000_000
@@ -204,3 +204,23 @@ def test_options_given_by_hand_do_the_same(spark: SparkSession, ottla: OttlaNode
     read_all(spark, source(topic), ottla.bootstrap)  # Registers the format.
     given: Any = {"bootstrap": ottla.bootstrap, "topics": topic, "start": f'{{"{topic}": {{"0": 3}}}}'}
     assert numbers(spark.read.format("ottla-topic").options(**given).load()) == [3, 4]
+
+
+def test_queries_that_begin_together_add_nothing_to_what_they_share(
+    spark: SparkSession, ottla: OttlaNode, topics: Topics, tmp_path: Path
+) -> None:
+    """Two that add to the map of a source's environment at once can break it, and with it every job from then on."""
+
+    def environment() -> set[str]:
+        sources = spark._jsparkSession.sessionState().dataSourceManager()
+        return set(sources.lookupDataSource(FORMAT).dataSourceCls().envVars())
+
+    topic = topics.create(ottla)
+    send(ottla, topic, range(10))
+    frame = read_stream(spark, source(topic), ottla.bootstrap)
+    registered = environment()
+    assert registered
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "begins")).start()
+    query.processAllAvailable()
+    query.stop()
+    assert environment() == registered

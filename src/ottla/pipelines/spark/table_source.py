@@ -17,6 +17,7 @@ from ottla.client.core.errors import Declined
 from ottla.pipelines.checkpoint import Checkpoint
 from ottla.pipelines.ranges import Logs
 from ottla.pipelines.reading import Reading, from_options, reading_of, to_options
+from ottla.pipelines.spark.registering import register
 from ottla.pipelines.spark.topic_source import COLUMNS
 from ottla.pipelines.spec import Start, TopicSource
 from ottla.pipelines.table_pins import TablePins
@@ -33,7 +34,7 @@ def read_table(
     spark: SparkSession, source: TopicSource, bootstrap: str, checkpoint: Checkpoint, sink: str
 ) -> DataFrame:
     """In every epoch of the sink's query: the latest record of each key of each partition, if it has a value."""
-    spark.dataSource.register(TableDataSource)
+    register(spark, TableDataSource)
     options = to_options(reading_of(source, bootstrap, start=Start()))
     options[_DIRECTORY] = os.path.join(checkpoint.sink(sink), "ottla-tables", source.name)
     return spark.read.format(FORMAT).options(**options).load()

@@ -37,6 +37,7 @@ from ottla.pipelines.ranges import (
 )
 from ottla.pipelines.reading import COLUMNS as ALL_COLUMNS
 from ottla.pipelines.reading import LATEST, Reading, from_options, reading_of, to_options
+from ottla.pipelines.spark.registering import register
 from ottla.pipelines.spec import Start, TopicSource
 from ottla.pipelines.starts import Beginning, Late, begin
 from ottla.pipelines.topic_fetcher import fetch_range
@@ -67,7 +68,7 @@ def read_stream(
     columns: tuple[str, ...] = ALL_COLUMNS,
 ) -> DataFrame:
     """The records of a source as they come, from its start or from the checkpoint of the query."""
-    spark.dataSource.register(TopicDataSource)
+    register(spark, TopicDataSource)
     reading = reading_of(source, bootstrap, until=until, columns=columns)
     return spark.readStream.format(FORMAT).options(**to_options(reading)).load()
 
@@ -91,7 +92,7 @@ def read_all(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFr
 
 
 def _read(spark: SparkSession, reading: Reading) -> DataFrame:
-    spark.dataSource.register(TopicDataSource)
+    register(spark, TopicDataSource)
     return spark.read.format(FORMAT).options(**to_options(reading)).load()
 
 
