@@ -70,7 +70,6 @@ static void receive(int line, int file, long long bytes) {
 
 static void give(int line, int file, long long bytes) {
     off_t at = 0;
-    setsockopt(line, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* As the broker does: no pacing within a machine. */
     while (bytes > 0) {
         ssize_t sent = sendfile(line, file, &at, bytes < SLICE ? (size_t)bytes : SLICE);
         if (sent <= 0) fail("sendfile");
@@ -90,6 +89,7 @@ int main(int count, char **words) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof here;
     int listening = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(listening, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* As the broker: no pacing within the machine. */
     if (bind(listening, (struct sockaddr *)&here, sizeof here) || listen(listening, 1)) fail("listen");
     if (getsockname(listening, (struct sockaddr *)&here, &size)) fail("getsockname");
     pid_t peer = fork();

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from ottla.io.disk import LocalFile
-from ottla.io.network import do_not_pace_at_home
+from ottla.io.pacing import pace_what_leaves
 from ottla.io.ports import Buffer
 from ottla.storage.slices import Slice
 
@@ -203,5 +203,5 @@ def outlet_for(transport: asyncio.Transport, drained: Callable[[], None]) -> Out
     connected = transport.get_extra_info("socket")
     if connected is None:
         return TransportOutlet(transport)
-    do_not_pace_at_home(connected)
+    pace_what_leaves(connected)
     return SocketOutlet(transport, drained)

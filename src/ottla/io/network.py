@@ -3,20 +3,8 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 
-_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)  # Linux and FreeBSD.
-
-
-def do_not_pace_at_home(connected: socket.socket) -> None:
-    """Let a connection within this machine send as fast as the other end reads.
-
-    Where the system's congestion control is one that paces (BBR), every 64 KiB would wait for a timer of its own, in
-    consideration of a network that is not there: half of what sending costs. Both ends have the same address then.
-    """
-    with suppress(OSError):  # The other end is gone already, or an administrator forbids it.
-        if _CONGESTION is not None and connected.getsockname()[0] == connected.getpeername()[0]:
-            connected.setsockopt(socket.IPPROTO_TCP, _CONGESTION, b"reno")
+from ottla.io.pacing import pace_nobody
 
 
 class TcpListener:
@@ -48,6 +36,7 @@ class TcpNetwork:
             accept, host, port, backlog=self._backlog, reuse_address=True, start_serving=False
         )
         for listening in server.sockets:
+            pace_nobody(listening)  # Who accepts a connection paces it if it must (`pace_what_leaves`).
             for option, size in self._buffers:
                 if size >= 0:
                     listening.setsockopt(socket.SOL_SOCKET, option, size)  # What it accepts inherits them.
@@ -59,5 +48,4 @@ class TcpNetwork:
         connected = transport.get_extra_info("socket")
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        do_not_pace_at_home(connected)
         return transport

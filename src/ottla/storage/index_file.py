@@ -63,14 +63,21 @@ class IndexFile:
         if self._tail and self._entry.unpack_from(self._tail)[column] <= value:
             return self._on_disk, self._tail
         kept = self._kept
-        if kept and self._entry.unpack_from(kept)[column] <= value < self._entry.unpack_from(kept, -self._size)[column]:
-            return self._last_page, kept
+        if kept and self._entry.unpack_from(kept)[column] <= value:
+            if value < self._entry.unpack_from(kept, -self._size)[column]:
+                return self._last_page, kept
+            # Who goes on finds it in the next page, or before it.
+            after = self._last_page + len(kept) // self._size
+            following = self._read(after, max(min(self._page_entries, self._on_disk - after), 0))
+            if not following or value < self._entry.unpack_from(following)[column]:
+                return self._last_page, kept
+            self._last_page, self._kept = after, following
+            if value < self._entry.unpack_from(following, -self._size)[column]:
+                return after, following
         low, high = 0, self._on_disk
-        # Who goes on finds both ends of the next page first.
-        after = self._last_page + self._page_entries
-        likely = [after, after + self._page_entries, self._last_page, high - self._page_entries]
+        likely = [self._last_page, high - self._page_entries]
         while high - low > self._page_entries:
-            middle = likely.pop(0) if likely else (low + high) // 2
+            middle = likely.pop() if likely else (low + high) // 2
             if not low < middle < high:
                 continue
             if self.at(middle)[column] <= value:

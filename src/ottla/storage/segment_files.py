@@ -187,20 +187,22 @@ class SegmentFiles:
     def last_begun_before(self, end: int) -> LastBegun | None:
         """The last batch that begins before `end`, from what is in memory of the log; None where it is not there.
 
-        One read, of as much as lies between two index entries: where batches are smaller than the index expects, an
-        earlier one is told of.
+        Where batches are smaller than the index expects, only those up to the next index entry are looked at: an
+        earlier one may be told of.
         """
         hint = self._offsets.floor(end - 1, column=1)
         begin = position = hint[1] if hint else 0
-        data = self.log.read_warm(begin, min(_BETWEEN_ENTRIES, self.segment.size - begin))
+        data = self.log.read_warm(begin, HEADER_SIZE)
         if data is None:
             return None
         try:
             header = read_header(data)
             if hint and header.last_offset != self.segment.base_offset + hint[0]:
                 return LastBegun(begin, None)
-            while (following := position + header.size) < end and following - begin + HEADER_SIZE <= len(data):
-                position, header = following, read_header(data, following - begin)
+            if begin + header.size < end:
+                data = self.log.read_warm(begin, min(_BETWEEN_ENTRIES, self.segment.size - begin)) or b""
+                while (following := position + header.size) < end and following - begin + HEADER_SIZE <= len(data):
+                    position, header = following, read_header(data, following - begin)
         except CorruptBatch:
             return LastBegun(position, None)
         return LastBegun(position, header)

@@ -61,6 +61,21 @@ def test_an_index_closed_and_continued_is_one_index(
         assert index.at(number) == entries[number]
 
 
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=2500),
+    st.lists(st.tuples(st.booleans(), st.floats(-0.1, 1.1)), min_size=1, max_size=30),
+)
+def test_one_look_up_after_the_other(steps: list[tuple[int, int]], asked: list[tuple[bool, float]]) -> None:
+    """What a look-up keeps of the index must not lead the next one astray, further on, further back, or elsewhere."""
+    columns = [list(accumulate(column)) for column in zip(*steps, strict=True)]
+    index = filled(OFFSET_ENTRY, list(zip(*columns, strict=True)))
+    for second, part in asked:
+        column = int(second)
+        value = int(columns[column][-1] * part)
+        assert index.count_at_most(column, value) == bisect_right(columns[column], value)
+
+
 def test_entries_are_in_the_file_after_writing_out() -> None:
     disk = in_memory().disk
     index = IndexFile(disk, PATH, OFFSET_ENTRY, 0)
