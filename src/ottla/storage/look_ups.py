@@ -18,6 +18,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from ottla.config import CLEANUP_POLICY
+from ottla.core.log.files import TXN_INDEX, parse_file
 from ottla.core.log.indexes import AbortedTxn, BadIndex, overlapping
 from ottla.core.log.log import Log
 from ottla.core.log.segment import NO_TIMESTAMP, Segment
@@ -49,6 +50,9 @@ class LookUps:
         self._learning = asyncio.Lock()
         self._txn_checksums: dict[int, tuple[int, int]] = {}
         """Of the transaction indexes that were confirmed here, by base offset: the segment's size, the checksum."""
+        self._aborting: list[int] | None = None
+        """The base offsets of the segments that transactions were aborted in; None when they must be gathered anew.
+        Some may be gone since."""
 
     def locate(self, segment: Segment, offset: int) -> Found | None:
         """The first batch of a segment that ends at or after `offset`."""
@@ -106,6 +110,7 @@ class LookUps:
     def replaced(self, cleaned: SegmentFiles) -> None:
         """A cleaned segment took the place of others."""
         self._note_checksum(cleaned)
+        self._aborting = None
         self.forget_times()
 
     def forget_times(self) -> None:
@@ -116,6 +121,7 @@ class LookUps:
         """Batches are about to be cut off, and others may take their place."""
         self._here.drop_summary()
         self._txn_checksums.clear()
+        self._aborting = None
         self.forget_times()
 
     async def learn_times(self) -> None:
@@ -234,12 +240,38 @@ class LookUps:
     def aborted(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
         """Those that touch the offsets from `first_offset` to before `upper_offset`."""
         found: list[AbortedTxn] = []
-        for index in range(self._log.segment_at(first_offset), len(self._log.segments)):
+        log, aborting = self._log, self._gathered_aborting()
+        first = log.segments[log.segment_at(first_offset)].base_offset
+        for base_offset in aborting[bisect_left(aborting, first) :]:
+            index = log.segment_at(base_offset)
+            if log.segments[index].base_offset != base_offset:
+                continue
             aborted = self._aborted_in(index)
             found += overlapping(aborted, first_offset, upper_offset)
             if any(txn.last_stable_offset >= upper_offset for txn in aborted):
                 break
         return found
+
+    def may_be_aborted(self, offset: int) -> bool:
+        """Whether there is anything to look for from a batch on that begins at `offset`. Mostly there is not."""
+        aborting = self._gathered_aborting()
+        return bool(aborting) and aborting[-1] >= self._log.segments[self._log.segment_at(offset)].base_offset
+
+    def note_aborted(self, segment: Segment) -> None:
+        """A transaction was aborted in the active segment."""
+        if self._aborting is not None and self._aborting[-1:] != [segment.base_offset]:
+            self._aborting.append(segment.base_offset)
+
+    def _gathered_aborting(self) -> list[int]:
+        """By the transaction indexes that are there, and those that were and had something in them."""
+        if self._aborting is None:
+            disk, path = self._here.disk, self._here.path
+            present = ((name, parse_file(name)) for name in disk.list(path))
+            indexes = ((name, file.base_offset) for name, file in present if file and file[1:] == (TXN_INDEX, ""))
+            filled = {base_offset for name, base_offset in indexes if disk.size(f"{path}/{name}")}
+            vouched = {entry.base_offset for entry in self._ask_summary(list) or [] if entry.txn_checksum != UNKNOWN}
+            self._aborting = sorted(filled | vouched | self._txn_checksums.keys())
+        return self._aborting
 
     def _aborted_in(self, index: int) -> list[AbortedTxn]:
         """The transaction index of a segment, rebuilt from the log if that contradicts it."""

@@ -224,6 +224,7 @@ class PartitionLog:
                 files.add_index_entries(entries)
             if completed is not None and completed.aborted:
                 files.add_aborted(completed.as_aborted())
+                self._look_ups.note_aborted(active)
             if new_epoch:
                 self.here.keep_epochs(log.epochs.entries)
         except OSError as error:
@@ -368,13 +369,14 @@ class PartitionLog:
 
         Not those after them: a reader that is far behind would be told of all up to the end of the log, each time.
         """
-        aborted = self.aborted_transactions(first_offset, upper_offset) if records.length else []
-        if not aborted:
-            return []
-        segment = self.log.segments[self.log.segment_at(records.first_offset)]
-        with self.directory.guard("read the offset index"):
+        try:
+            if not records.length or not self._look_ups.may_be_aborted(records.first_offset):
+                return []
+            segment = self.log.segments[self.log.segment_at(records.first_offset)]
             end_offset = self._look_ups.end_offset_before(segment, records.position + records.length)
-        return [txn for txn in aborted if txn.first_offset < end_offset]
+            return self._look_ups.aborted(first_offset, min(end_offset, upper_offset))
+        except OSError as error:
+            raise self.directory.fail(error, "read the transaction index") from error
 
     def largest_timestamp(self, segment: Segment) -> int:
         """Of its records; of its file where no record has one."""

@@ -7,9 +7,11 @@ import pytest
 from storage_samples import NOW, Place, batch, in_memory, numbered, on_disk, records_in
 
 from ottla.core.log import files
+from ottla.core.log.indexes import AbortedTxn
 from ottla.core.log.producers import Origin
 from ottla.kernel import CorruptBatch, scan
 from ottla.observe.trace import recording
+from ottla.storage.segment_files import SegmentFiles
 from ottla.wire.errors import Error, Refused
 
 EVERYTHING = 1 << 30
@@ -256,6 +258,50 @@ def test_only_the_aborted_transactions_among_what_was_read_are_told(tmp_path: Pa
             assert [txn.first_offset for txn in told] == [
                 first for first, last in aborted if last >= offset and first <= last_read
             ]
+
+
+@pytest.mark.parametrize("clean", [None, True, False])
+def test_aborted_transactions_are_looked_for_only_where_there_are_any(
+    tmp_path: Path, clean: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may have thousands of segments, and nearly every consumer asks."""
+    place = on_disk(tmp_path, segment_bytes=300)
+    asked: list[int] = []
+    original = SegmentFiles.aborted
+
+    def counted(files: SegmentFiles) -> list[AbortedTxn]:
+        asked.append(files.segment.base_offset)
+        return original(files)
+
+    def told(offset: int) -> list[int]:
+        """The aborted transactions among one batch."""
+        asked.clear()
+        end = place.log.log.end_offset
+        return [txn.first_offset for txn in place.log.aborted_among(place.log.read(offset, 1, end), offset, end)]
+
+    def go_on() -> None:
+        place.commit()
+        if clean is not None:
+            place.checkpoint()
+            place.reopen(clean=clean)
+
+    for _ in range(20):
+        place.append(2)
+    go_on()
+    monkeypatch.setattr(SegmentFiles, "aborted", counted)
+    assert len(place.log.log.segments) > 5
+    assert (told(0), asked) == ([], [])
+
+    first = place.append(producer_id=7, sequence=0, transactional=True).first_offset
+    place.end_txn(7, commit=False)
+    ends_in = place.log.log.active.base_offset
+    for _ in range(20):
+        place.append(2)
+    go_on()
+    assert (told(0), set(asked)) == ([], {ends_in})
+    assert (told(first), set(asked)) == ([first], {ends_in})
+    after = place.log.log.segments[place.log.log.segment_at(first) + 2].base_offset
+    assert (told(after), asked) == ([], [])
 
 
 @pytest.mark.parametrize("clean", [True, False])
