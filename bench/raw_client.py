@@ -87,10 +87,14 @@ def produce_frame(topic: str, records: int, value: bytes, partition: int = 0) ->
     return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), PRODUCE_VERSION)
 
 
-def fetch_frame(topic: str, offset: int, wait_ms: int, max_bytes: int = _FETCH_BYTES) -> bytes:
+def fetch_frame(
+    topic: str, offset: int, wait_ms: int, max_bytes: int = _FETCH_BYTES, *, committed_only: bool = False
+) -> bytes:
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [FetchTopic(topic=topic, partitions=[partition])]
-    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, topics=topics)
+    request = FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, isolation_level=int(committed_only), topics=topics
+    )
     return frame(request, FETCH_VERSION)
 
 
