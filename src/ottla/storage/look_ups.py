@@ -18,7 +18,6 @@ from itertools import accumulate
 from typing import TypeVar
 
 from ottla.config import CLEANUP_POLICY
-from ottla.core.log.files import TXN_INDEX, parse_file
 from ottla.core.log.indexes import AbortedTxn, BadIndex, overlapping
 from ottla.core.log.log import Log
 from ottla.core.log.segment import NO_TIMESTAMP, Segment
@@ -35,6 +34,7 @@ _WORTH_A_THREAD = 50
 """Segments to ask for their times before that is worth a thread."""
 _WORTH_A_SUMMARY = 4
 """Closed segments; fewer are asked as fast as the file is read."""
+_NOTHING_KNOWN = -1
 
 
 class LookUps:
@@ -50,9 +50,10 @@ class LookUps:
         self._learning = asyncio.Lock()
         self._txn_checksums: dict[int, tuple[int, int]] = {}
         """Of the transaction indexes that were confirmed here, by base offset: the segment's size, the checksum."""
-        self._aborting: list[int] | None = None
-        """The base offsets of the segments that transactions were aborted in; None when they must be gathered anew.
-        Some may be gone since."""
+        self._aborting: list[int] = []
+        """As `PartitionFiles.aborting`, sorted, and what was there according to checksums."""
+        self._aborting_known = _NOTHING_KNOWN
+        """How many of the former there were."""
 
     def locate(self, segment: Segment, offset: int) -> Found | None:
         """The first batch of a segment that ends at or after `offset`."""
@@ -110,7 +111,9 @@ class LookUps:
     def replaced(self, cleaned: SegmentFiles) -> None:
         """A cleaned segment took the place of others."""
         self._note_checksum(cleaned)
-        self._aborting = None
+        if cleaned.aborted():
+            self._here.aborting.add(cleaned.segment.base_offset)
+        self._aborting_known = _NOTHING_KNOWN
         self.forget_times()
 
     def forget_times(self) -> None:
@@ -121,7 +124,7 @@ class LookUps:
         """Batches are about to be cut off, and others may take their place."""
         self._here.drop_summary()
         self._txn_checksums.clear()
-        self._aborting = None
+        self._aborting_known = _NOTHING_KNOWN
         self.forget_times()
 
     async def learn_times(self) -> None:
@@ -257,20 +260,12 @@ class LookUps:
         aborting = self._gathered_aborting()
         return bool(aborting) and aborting[-1] >= self._log.segments[self._log.segment_at(offset)].base_offset
 
-    def note_aborted(self, segment: Segment) -> None:
-        """A transaction was aborted in the active segment."""
-        if self._aborting is not None and self._aborting[-1:] != [segment.base_offset]:
-            self._aborting.append(segment.base_offset)
-
     def _gathered_aborting(self) -> list[int]:
-        """By the transaction indexes that are there, and those that were and had something in them."""
-        if self._aborting is None:
-            disk, path = self._here.disk, self._here.path
-            present = ((name, parse_file(name)) for name in disk.list(path))
-            indexes = ((name, file.base_offset) for name, file in present if file and file[1:] == (TXN_INDEX, ""))
-            filled = {base_offset for name, base_offset in indexes if disk.size(f"{path}/{name}")}
+        known = self._here.aborting
+        if self._aborting_known != len(known):
             vouched = {entry.base_offset for entry in self._ask_summary(list) or [] if entry.txn_checksum != UNKNOWN}
-            self._aborting = sorted(filled | vouched | self._txn_checksums.keys())
+            self._aborting = sorted(known | vouched | self._txn_checksums.keys())
+            self._aborting_known = len(known)
         return self._aborting
 
     def _aborted_in(self, index: int) -> list[AbortedTxn]:

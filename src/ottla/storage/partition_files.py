@@ -51,8 +51,10 @@ class PartitionFiles:
         self.closed = False
         """Nobody uses the files from here any more; the directory may have another name by now."""
         self.has_summary = files.SEGMENT_SUMMARY in names
-        parsed = (parse_file(name) for name in names)
-        self.snapshots = sorted(file.base_offset for file in parsed if file and file[1:] == (files.SNAPSHOT, ""))
+        parsed = [file for name in names if (file := parse_file(name)) is not None]
+        self.snapshots = sorted(file.base_offset for file in parsed if file[1:] == (files.SNAPSHOT, ""))
+        self.aborting = {file.base_offset for file in parsed if file[1:] == (files.TXN_INDEX, "")}
+        """The base offsets of the segments that transactions may have been aborted in. Some may be gone since."""
 
     # Segments.
 
@@ -73,7 +75,11 @@ class PartitionFiles:
         if len(self._segments) >= self._sweep_at:
             self._let_go()
         taken = self._segments[segment.base_offset] = SegmentFiles(
-            self.disk, self.path, segment, before_rewriting=partial(self._forget_clean_close, segment)
+            self.disk,
+            self.path,
+            segment,
+            before_rewriting=partial(self._forget_clean_close, segment),
+            before_aborted=partial(self.aborting.add, segment.base_offset),
         )
         return taken
 

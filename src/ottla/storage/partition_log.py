@@ -224,7 +224,6 @@ class PartitionLog:
                 files.add_index_entries(entries)
             if completed is not None and completed.aborted:
                 files.add_aborted(completed.as_aborted())
-                self._look_ups.note_aborted(active)
             if new_epoch:
                 self.here.keep_epochs(log.epochs.entries)
         except OSError as error:

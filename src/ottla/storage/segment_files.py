@@ -48,9 +48,12 @@ class SegmentFiles:
         segment: Segment,
         suffix: str = "",
         before_rewriting: Callable[[], None] = lambda: None,
+        before_aborted: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_rewriting` is called before an index is written anew, from then on nothing of it may be durable."""
+        """`before_rewriting` is called before an index is written anew, from then on nothing of it may be durable;
+        `before_aborted` before the transaction index is opened to be written."""
         self._before_rewriting = before_rewriting
+        self._before_aborted = before_aborted
         self._disk = disk
         self._directory = directory
         self.segment = segment
@@ -376,5 +379,6 @@ class SegmentFiles:
 
     def _txn_file(self) -> File:
         if self._txns is None:
+            self._before_aborted()
             self._txns = self._disk.open(self.path(files.TXN_INDEX), create=True)
         return self._txns

@@ -142,6 +142,23 @@ def test_a_lying_transaction_index_is_noticed_and_mended(tmp_path: Path, policy:
     assert events == []
 
 
+def test_a_transaction_index_that_is_gone_is_missed(tmp_path: Path) -> None:
+    """Where a checksum says that there was one; and those that come after it are found, too."""
+    place = aborted_log(on_disk(tmp_path, segment_bytes=300))
+    there = [name for name in place.disk.list(place.path) if name.endswith(files.TXN_INDEX)]
+    assert len(there) > 1
+    place.disk.remove(f"{place.path}/{there[0]}")
+    place.open()
+    with recording() as events:
+        assert place.log.aborted_transactions(12, 18)[0][:3] == EXPECTED[-1]
+        assert events == []
+        first = place.append(2, producer_id=7, sequence=12, transactional=True).first_offset
+        last = place.end_txn(7, commit=False).first_offset
+        place.commit()
+        assert [txn[:3] for txn in place.log.aborted_transactions(0, last + 1)] == [*EXPECTED, (7, first, last)]
+    assert "txnindex.rebuilt" in names(events)
+
+
 @pytest.mark.parametrize("vouched", [True, False], ids=["checksum", "no checksum"])
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_an_honest_transaction_index_is_left_alone(tmp_path: Path, policy: str, vouched: bool) -> None:
