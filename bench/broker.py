@@ -152,9 +152,10 @@ def run(sizes: Sizes) -> Section:
     section = Section(
         "Broker",
         f"{_HOW} Producers and consumers of throughput are librdkafka's; loads by connections and tails are a client "
-        "that only sends and receives frames. CPU is user and system time of the broker's process; `x` is Ottla "
-        f"divided by Kafka. The records are checked by the {IMPLEMENTATION} kernel. Loads of `profiles/` were run once "
-        "more under a sampler; that run is in no figure.",
+        "that only sends and receives frames. What librdkafka consumes is bound by librdkafka: from run to run it is "
+        "some per cent faster from one broker or from the other. CPU is user and system time of the broker's process; "
+        f"`x` is Ottla divided by Kafka. The records are checked by the {IMPLEMENTATION} kernel. Loads of `profiles/` "
+        "were run once more under a sampler; that run is in no figure.",
     )
     with TemporaryDirectory() as path:
         home = Path(path)
