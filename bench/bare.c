@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <nmmintrin.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -88,6 +89,7 @@ int main(int count, char **words) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof here;
     int listening = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(listening, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* As the broker: no pacing within the machine. */
     if (bind(listening, (struct sockaddr *)&here, sizeof here) || listen(listening, 1)) fail("listen");
     if (getsockname(listening, (struct sockaddr *)&here, &size)) fail("getsockname");
     pid_t peer = fork();

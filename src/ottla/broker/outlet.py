@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from ottla.io.disk import LocalFile
+from ottla.io.pacing import pace_what_leaves
 from ottla.io.ports import Buffer
 from ottla.storage.slices import Slice
 
@@ -199,6 +200,8 @@ class SocketOutlet:
 
 
 def outlet_for(transport: asyncio.Transport, drained: Callable[[], None]) -> Outlet:
-    if transport.get_extra_info("socket") is None:
+    connected = transport.get_extra_info("socket")
+    if connected is None:
         return TransportOutlet(transport)
+    pace_what_leaves(connected)
     return SocketOutlet(transport, drained)

@@ -4,6 +4,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from ottla.io.pacing import pace_nobody
+
 
 class TcpListener:
     """A server of asyncio's; `host` and `port` are where it really listens."""
@@ -34,6 +36,7 @@ class TcpNetwork:
             accept, host, port, backlog=self._backlog, reuse_address=True, start_serving=False
         )
         for listening in server.sockets:
+            pace_nobody(listening)  # Who accepts a connection paces it if it must (`pace_what_leaves`).
             for option, size in self._buffers:
                 if size >= 0:
                     listening.setsockopt(socket.SOL_SOCKET, option, size)  # What it accepts inherits them.
