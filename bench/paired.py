@@ -1,0 +1,42 @@
+"""Two that were timed turn about: how many times as long one takes as the other, and how sure that is."""
+
+from collections.abc import Sequence
+from math import comb
+from statistics import median
+from typing import NamedTuple, Self
+
+_CERTAINTY = 0.95
+
+
+class TimesAsLong(NamedTuple):
+    """By rounds that followed each other, so that what slows the machine for a while slows both."""
+
+    median: float
+    least: float
+    most: float
+    """The true median is between these two with the certainty above, however the times are distributed. Fewer than six
+    rounds cannot tell as much; then it is all of them."""
+
+    @classmethod
+    def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Self:
+        ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
+        aside = _outside(len(ratios))
+        return cls(median(ratios), ratios[aside], ratios[-1 - aside])
+
+    def verdict(self, aim: float) -> str:
+        if self.median <= aim:
+            found = "met"
+        elif self.least <= aim:
+            found = "no difference to be seen"
+        else:
+            found = "MISSED"
+        return f"{self.median:.2f} ({self.least:.2f} to {self.most:.2f}), aim {aim:.2f}: {found}"
+
+
+def _outside(rounds: int) -> int:
+    """How many of the smallest can be left out, and of the largest: each round falls on either side of the median by
+    the toss of a coin."""
+    below, outside = 0, 0
+    while 2 * (below := below + comb(rounds, outside)) <= (1 - _CERTAINTY) * 2**rounds:
+        outside += 1
+    return max(outside - 1, 0)
