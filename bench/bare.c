@@ -1,7 +1,8 @@
 /* What the machine itself needs for the bytes of a broker: no protocol, no records, no answers.
  *
  *   bare receive FILE BYTES   a peer sends BYTES over loopback; they are received, summed (CRC-32C) and written
- *   bare send FILE BYTES      the first BYTES of FILE go to a peer over loopback, from the page cache, by sendfile
+ *   bare send FILE BYTES      a peer asks for a slice of FILE after the other, until it has BYTES; they go to it over
+ *                             loopback, from the page cache, by sendfile
  *
  * Prints the CPU seconds of this side alone, user and system, and the wall seconds.
  */
@@ -38,15 +39,17 @@ static uint32_t crc32c(uint32_t crc, const char *data, size_t size) {
     return (uint32_t)sum;
 }
 
-/* The peer: sends or takes `bytes`, and ends. */
+static size_t slice_of(long long bytes) { return bytes < SLICE ? (size_t)bytes : SLICE; }
+
+/* The peer: sends, or asks for and takes `bytes`, and ends. */
 static void be_the_peer(int port, int sends, long long bytes) {
     static char buffer[SLICE];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int line = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(line, (struct sockaddr *)&to, sizeof to)) fail("connect");
     while (bytes > 0) {
-        size_t part = bytes < SLICE ? (size_t)bytes : SLICE;
-        ssize_t done = sends ? send(line, buffer, part, 0) : recv(line, buffer, part, 0);
+        if (!sends && send(line, buffer, 1, 0) != 1) fail("ask");
+        ssize_t done = sends ? send(line, buffer, slice_of(bytes), 0) : recv(line, buffer, slice_of(bytes), MSG_WAITALL);
         if (done <= 0) fail(sends ? "send" : "recv");
         bytes -= done;
     }
@@ -70,10 +73,16 @@ static void receive(int line, int file, long long bytes) {
 
 static void give(int line, int file, long long bytes) {
     off_t at = 0;
+    char asked;
     while (bytes > 0) {
-        ssize_t sent = sendfile(line, file, &at, bytes < SLICE ? (size_t)bytes : SLICE);
-        if (sent <= 0) fail("sendfile");
-        bytes -= sent;
+        size_t left = slice_of(bytes);
+        bytes -= (long long)left;
+        if (recv(line, &asked, 1, 0) != 1) fail("recv");
+        while (left > 0) {
+            ssize_t sent = sendfile(line, file, &at, left);
+            if (sent <= 0) fail("sendfile");
+            left -= (size_t)sent;
+        }
     }
 }
 
