@@ -27,7 +27,7 @@ from bench import (
     read,
     recovery,
 )
-from bench.report import RESULTS, Section, facts, page, with_new
+from bench.report import RESULTS, Section, facts, keep_files, page, with_new
 from bench.sizes import FULL, Sizes
 
 PARTS: dict[str, Callable[[Sizes], Section]] = {
@@ -72,6 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         sections.append(section)
     if given.keep or not wanted:
         RESULTS.write_text(with_new(RESULTS.read_text(), sections, measured) if wanted else page(sections, measured))
+        keep_files(sections)
         print(f"\nkept in {RESULTS.parent.name}/{RESULTS.name}")
 
 

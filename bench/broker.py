@@ -154,7 +154,7 @@ class Bench:
         """Once more, sampled: the profile is kept beside the table, its costliest lines are named in it."""
         with Sampling(self._nodes[0].pid) as sampling:
             _run(self._nodes[0], load.job)
-        self._section.findings.append(sampling.keep(self._profiled_as + load.name, LINES))
+        sampling.tell(self._profiled_as + load.name, LINES, self._section)
 
 
 def run(sizes: Sizes) -> Section:

@@ -174,7 +174,7 @@ def _measure(nodes: list[Node], title: str, unit: str, loads: list[Load], sizes:
         if sizes.against_kafka and Sampling.possible():
             with Sampling(nodes[0].pid) as sampling:
                 load.run(nodes[0])
-            section.findings.append(sampling.keep(load.name, LINES))
+            sampling.tell(load.name, LINES, section)
 
 
 def _verdict(name: str, cpu_x: float, time_x: float) -> str:

@@ -1,6 +1,7 @@
 """Two that were timed turn about: how many times as long one takes as the other, and how sure that is."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import comb
 from statistics import median
 from typing import NamedTuple, Self
@@ -36,7 +37,6 @@ class TimesAsLong(NamedTuple):
 def _outside(rounds: int) -> int:
     """How many of the smallest can be left out, and of the largest: each round falls on either side of the median by
     the toss of a coin."""
-    below, outside = 0, 0
-    while 2 * (below := below + comb(rounds, outside)) <= (1 - _CERTAINTY) * 2**rounds:
-        outside += 1
-    return max(outside - 1, 0)
+    fewer = accumulate(comb(rounds, heads) for heads in range(rounds))
+    allowed = sum(2 * ways <= (1 - _CERTAINTY) * 2**rounds for ways in fewer)
+    return max(allowed - 1, 0)

@@ -50,6 +50,8 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     profiles: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """What is kept beside the page if the page is: texts by their paths."""
     seconds: float = 0.0
 
     def text(self) -> str:
@@ -97,6 +99,14 @@ def with_new(old_page: str, sections: list[Section], measured: list[str]) -> str
         section.meaning += "\n\nMeasured apart; " + "; ".join(measured[:2]) + "."
         kept[section.title] = section.text().removeprefix("## ")
     return "\n\n## ".join([head.rstrip("\n"), *kept.values()]) + "\n"
+
+
+def keep_files(sections: list[Section], beside: Path = RESULTS) -> None:
+    for section in sections:
+        for name, text in section.files.items():
+            place = beside.parent / name
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(text)
 
 
 def _commit() -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
-PROFILES = Path(__file__).with_name("profiles")
+from bench.report import Section
+
 _PER_S = 500
 _FRAME = re.compile(r"^(?P<function>.+) \((?P<path>.+?)(:(?P<line>\d+))?\)$")
 K = TypeVar("K", bound=Hashable)
@@ -70,19 +71,18 @@ class Sampling:
     def costliest_lines(self, count: int = 3) -> list[Line]:
         return [Line(share, *where) for where, share in _shares(self._own(_line))[:count]]
 
-    def keep(self, title: str, known: Mapping[str, str]) -> str:
-        """Keep the profile beside the results; a finding with its costliest lines and what is known of them."""
+    def tell(self, title: str, known: Mapping[str, str], section: Section) -> None:
+        """Add a finding with the costliest lines and what is known of them, and the profile as a file of its own."""
         name = "".join(letter if letter.isalnum() else "-" for letter in title.lower()).replace("--", "-")
-        lines = self.costliest_lines()
-        PROFILES.mkdir(exist_ok=True)
+        file, lines = f"profiles/{name}.txt", self.costliest_lines()
         listed = "\n".join(f"{line.share:6.1%}  {line.where}  {line.code}" for line in lines)
-        (PROFILES / f"{name}.txt").write_text(
+        section.files[file] = (
             f"{title}: shares of the broker's time on the processor, sampled by py-spy; native code and the "
             f"system count for the Python that calls them\n\nby line\n{listed}\n\nby function\n{self.text()}\n"
         )
         told = dict.fromkeys(known[line.function] for line in lines if line.function in known)
         done = f". {'; '.join(told)}" if told else ""
-        return f"costliest lines, {title}: {', '.join(map(str, lines))}{done} (profiles/{name}.txt)"
+        section.findings.append(f"costliest lines, {title}: {', '.join(map(str, lines))}{done} ({file})")
 
     def _own(self, named: Callable[[str], K]) -> Counter[K]:
         """Samples by the innermost frame, under the name that `named` gives it."""

@@ -1,6 +1,8 @@
 """How measurements are written down."""
 
-from bench.report import Section, Table, page, verdict, with_new
+from pathlib import Path
+
+from bench.report import Section, Table, keep_files, page, verdict, with_new
 
 
 def test_table_is_markdown() -> None:
@@ -29,3 +31,8 @@ def test_one_section_is_replaced_and_the_others_stay() -> None:
     assert "measured anew" in new
     assert "first" not in new
     assert "second" in new
+
+
+def test_files_of_a_section_are_kept_beside_the_page(tmp_path: Path) -> None:
+    keep_files([Section("One", "", files={"profiles/a.txt": "first"}), Section("Two", "")], tmp_path / "RESULTS.md")
+    assert (tmp_path / "profiles" / "a.txt").read_text() == "first"
