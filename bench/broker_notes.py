@@ -18,9 +18,8 @@ LINES = {
     "_run": "the reference kernel's comparison of records of one size, by columns",
     "Waiter.__init__": "an entry in the node's waiting room, which has one timer for all; it was a future",
     "Outbox.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
-    "Appends.take": "requests like the one before are not decoded again",
-    "_Lane.answers": "packed into a template",
-    "PartitionLog.check_run": "one call of the kernel for all batches that arrived together",
+    "Appends.take": "requests like the one before are not decoded again: one call of the kernel checks, numbers and "
+    "answers all that a connection sent",
     "PartitionLog.append": "a constant handful of calls a batch; the walk over the records is the kernel's",
 }
 

@@ -151,6 +151,15 @@ impl Header {
         self.attributes & TIMESTAMP_TYPE_FLAG != 0
     }
 
+    /// What the broker's clock said when the batch was appended; -1 where its records tell their own time.
+    pub fn append_time(&self) -> i64 {
+        if self.is_log_append_time() { self.max_timestamp } else { NO_TIMESTAMP }
+    }
+
+    pub fn has_producer(&self) -> bool {
+        self.producer_id != NO_PRODUCER_ID
+    }
+
     pub fn is_transactional(&self) -> bool {
         self.attributes & TRANSACTIONAL_FLAG != 0
     }

@@ -1,6 +1,6 @@
 //! The batches of Produce requests that are alike; `kernel/reference/produce_run.py` gives the rules.
 
-use crate::batch::{CODEC_MASK, Header, NO_PRODUCER_ID};
+use crate::batch::{CODEC_MASK, Header};
 use crate::produce::{Checked, Rules, check_produced};
 
 const SIZE: usize = 4;
@@ -20,36 +20,93 @@ pub struct Taken {
     pub header: Header,
 }
 
-/// What the batches of a run are checked by and numbered from.
+/// What still fits into the segment that the batches are written to.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
-    pub rules: Rules,
-    pub now_ms: i64,
-    pub base_offset: i64,
-    pub leader_epoch: i32,
+pub struct Room {
+    pub bytes: i64,
+    pub batches: i64,
+    pub latest_timestamp: i64,
+    pub last_offset: i64,
 }
 
-/// The requests from `position` on that belong to one run, and where the one after them begins.
-pub fn check_run(data: &[u8], position: usize, pattern: &[u8], place: &Place) -> (Vec<Taken>, usize) {
-    let (mut taken, mut end) = (Vec::<Taken>::new(), position);
-    let mut next_offset = place.base_offset;
-    while taken.len() < BATCHES_MAX {
-        let Some(request) = Request::read(data, end, pattern) else { break };
-        let batch = &data[request.batch_at..request.batch_end];
-        if !may_stand(batch, taken.last(), place) {
-            break;
-        }
-        let mut header = match check_produced(batch, &place.rules, place.now_ms) {
-            Ok(Checked::AsSent(header) | Checked::WithHeader(header)) => header,
-            Ok(Checked::Rebuilt(..)) | Err(_) => break,
-        };
-        header.base_offset = next_offset;
-        header.leader_epoch = place.leader_epoch;
-        next_offset = header.last_offset().wrapping_add(1);
-        taken.push(Taken { correlation_id: request.correlation_id, batch_at: request.batch_at, header });
-        end = request.end;
+impl Room {
+    fn takes(&self, header: &Header) -> bool {
+        self.batches > 0
+            && self.bytes >= header.size() as i64
+            && self.latest_timestamp >= header.max_timestamp
+            && self.last_offset >= header.last_offset()
     }
-    (taken, end)
+
+    fn without(self, header: &Header) -> Self {
+        Self { bytes: self.bytes - header.size() as i64, batches: self.batches - 1, ..self }
+    }
+}
+
+/// Batches that are going to be appended together.
+#[derive(Debug)]
+pub struct Run {
+    pub rules: Rules,
+    pub room: Room,
+    pub now_ms: i64,
+    pub next_offset: i64,
+    pub leader_epoch: i32,
+    pub headers: Vec<Header>,
+}
+
+impl Run {
+    /// The requests from `position` on that may be added, and where the one after them begins.
+    pub fn find(&self, data: &[u8], position: usize, pattern: &[u8]) -> (Vec<Taken>, usize) {
+        let (mut found, mut end) = (Vec::<Taken>::new(), position);
+        let (mut next_offset, mut room) = (self.next_offset, self.room);
+        while found.len() < BATCHES_MAX {
+            let Some(request) = Request::read(data, end, pattern) else { break };
+            let batch = &data[request.batch_at..request.batch_end];
+            if !self.may_stand(batch, found.last()) {
+                break;
+            }
+            let mut header = match check_produced(batch, &self.rules, self.now_ms) {
+                Ok(Checked::AsSent(header) | Checked::WithHeader(header)) => header,
+                Ok(Checked::Rebuilt(..)) | Err(_) => break,
+            };
+            header.base_offset = next_offset;
+            header.leader_epoch = self.leader_epoch;
+            if !room.takes(&header) {
+                break;
+            }
+            room = room.without(&header);
+            next_offset = header.last_offset().wrapping_add(1);
+            found.push(Taken { correlation_id: request.correlation_id, batch_at: request.batch_at, header });
+            end = request.end;
+        }
+        (found, end)
+    }
+
+    /// Whether the batch may follow the one before, and is none that is compressed anew or belongs to a transaction.
+    fn may_stand(&self, batch: &[u8], before: Option<&Taken>) -> bool {
+        let Some(header) = Header::parse(batch) else { return false };
+        let codec = header.attributes & CODEC_MASK;
+        if header.is_transactional() || self.rules.codec.is_some_and(|wanted| wanted as i16 != codec) {
+            return false;
+        }
+        match before {
+            Some(before) => follows(&header, &before.header),
+            None => self.last_of(&header).is_none_or(|last| follows(&header, last)),
+        }
+    }
+
+    /// The last batch so far of the producer with an id that sent this one.
+    pub fn last_of(&self, header: &Header) -> Option<&Header> {
+        let mut earlier = self.headers.iter();
+        if header.has_producer() { earlier.rfind(|earlier| earlier.producer_id == header.producer_id) } else { None }
+    }
+
+    pub fn add(&mut self, found: &[Taken]) {
+        for Taken { header, .. } in found {
+            self.room = self.room.without(header);
+            self.next_offset = header.last_offset().wrapping_add(1);
+            self.headers.push(*header);
+        }
+    }
 }
 
 struct Request {
@@ -98,21 +155,11 @@ fn records_length(data: &[u8], at: &mut usize) -> Option<usize> {
     None
 }
 
-/// Whether the batch may follow the one before, and is none that is compressed anew or belongs to a transaction.
-fn may_stand(batch: &[u8], before: Option<&Taken>, place: &Place) -> bool {
-    let Some(header) = Header::parse(batch) else { return false };
-    let codec = header.attributes & CODEC_MASK;
-    if header.is_transactional() || place.rules.codec.is_some_and(|wanted| wanted as i16 != codec) {
-        return false;
-    }
-    match before.map(|taken| &taken.header) {
-        None => true,
-        Some(before) if before.producer_id != header.producer_id => false,
-        Some(_) if header.producer_id == NO_PRODUCER_ID => true,
-        Some(before) => {
-            before.producer_epoch == header.producer_epoch && header.base_sequence == sequence_after(before)
-        }
-    }
+/// Whether the batch comes from the same producer, if from any with an id, and its sequence after that of the other.
+fn follows(header: &Header, before: &Header) -> bool {
+    header.producer_id == before.producer_id
+        && (!header.has_producer()
+            || (header.producer_epoch == before.producer_epoch && header.base_sequence == sequence_after(before)))
 }
 
 /// Sequences begin at 0 again after the largest one.

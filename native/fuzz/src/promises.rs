@@ -8,7 +8,7 @@ use ottla_kernel::decode_fetched::{Aborted, Walk};
 use ottla_kernel::encode::{Builder, write_field};
 use ottla_kernel::errors::Result;
 use ottla_kernel::produce::{Rules, check_produced};
-use ottla_kernel::produce_run::{Place, check_run};
+use ottla_kernel::produce_run::{Room, Run};
 use ottla_kernel::scan::scan;
 use ottla_kernel::{control, lookup, varint};
 
@@ -62,8 +62,9 @@ fn produced(input: &[u8]) -> Result<()> {
 /// The batch as the only one of a request, and the same bytes as if they were a request.
 fn a_run_of_one_is_the_batch(input: &[u8], rules: Rules) {
     const PATTERN: [u8; 6] = [0, 0, 0, 13, 7, 7];
-    let place = Place { rules, now_ms: NOW_MS, base_offset: 5, leader_epoch: 1 };
-    check_run(input, 0, &PATTERN, &place);
+    let room = Room { bytes: 1 << 30, batches: 1, latest_timestamp: i64::MAX, last_offset: i64::MAX };
+    let run = Run { rules, room, now_ms: NOW_MS, next_offset: 5, leader_epoch: 1, headers: Vec::new() };
+    run.find(input, 0, &PATTERN);
     let mut length = Vec::new();
     let mut left = input.len() + 1;
     while left > 127 {
@@ -73,7 +74,7 @@ fn a_run_of_one_is_the_batch(input: &[u8], rules: Rules) {
     length.push(left as u8);
     let body = [&PATTERN[..4], &[0, 0, 0, 9], &PATTERN[4..], &length, input, &[0, 0, 0]].concat();
     let request = [&(body.len() as i32).to_be_bytes()[..], &body].concat();
-    let (taken, end) = check_run(&request, 0, &PATTERN, &place);
+    let (taken, end) = run.find(&request, 0, &PATTERN);
     assert!(taken.len() <= 1, "more batches than were sent");
     assert_eq!(end, if taken.is_empty() { 0 } else { request.len() });
     for batch in taken {

@@ -1,24 +1,20 @@
-//! `check_produced` and `stamp`, `check_run` and `stamp_run`: the way of every produced batch.
+//! `check_produced` and `stamp`: the way of a produced batch.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyList, PyMemoryView, PySlice, PyTuple};
+use pyo3::types::{PyByteArray, PyMemoryView, PyTuple};
 
 use super::batch::{NamedTuple, header_to_python};
 use super::buffer::Bytes;
 use super::{LONG_COMPRESSED, LONG_PLAIN, call};
-use crate::batch::{ATTRIBUTES_AT, CODEC_MASK, Header, LEADER_EPOCH_AT, NO_TIMESTAMP};
+use crate::batch::{ATTRIBUTES_AT, CODEC_MASK, LEADER_EPOCH_AT};
 use crate::produce::{self, Checked, Rules};
-use crate::produce_run::{self, Place};
 
 static CHECKED: NamedTuple = NamedTuple::new("ottla.kernel.values", "Checked");
-static RUN: NamedTuple = NamedTuple::new("ottla.kernel.values", "Run");
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_produced, module)?)?;
-    module.add_function(wrap_pyfunction!(check_run, module)?)?;
-    module.add_function(wrap_pyfunction!(stamp, module)?)?;
-    module.add_function(wrap_pyfunction!(stamp_run, module)?)
+    module.add_function(wrap_pyfunction!(stamp, module)?)
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Rules {
@@ -72,52 +68,7 @@ fn check_produced<'py>(
 }
 
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // As the reference has them.
-fn check_run<'py>(
-    py: Python<'py>,
-    data: &Bound<'py, PyMemoryView>,
-    position: usize,
-    pattern: &[u8],
-    rules: Rules,
-    now_ms: i64,
-    base_offset: i64,
-    leader_epoch: i32,
-) -> PyResult<Bound<'py, PyAny>> {
-    let bytes: Bytes = data.extract()?;
-    let place = Place { rules, now_ms, base_offset, leader_epoch };
-    let long = bytes.len().saturating_sub(position) >= LONG_PLAIN;
-    let (taken, end) = call(py, long, || Ok(produce_run::check_run(bytes.as_slice(), position, pattern, &place)))?;
-    let (ids, batches, headers) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
-    let (mut size, mut latest) = (0, NO_TIMESTAMP);
-    for request in &taken {
-        size += request.header.size();
-        latest = latest.max(request.header.max_timestamp);
-        let batch_end = request.batch_at + request.header.size();
-        ids.append(request.correlation_id)?;
-        batches.append(data.get_item(PySlice::new(py, request.batch_at as isize, batch_end as isize, 1))?)?;
-        headers.append(header_to_python(py, &request.header)?)?;
-    }
-    let members = [
-        end.into_bound_py_any(py)?,
-        size.into_bound_py_any(py)?,
-        latest.into_bound_py_any(py)?,
-        ids.into_any(),
-        batches.into_any(),
-        headers.into_any(),
-    ];
-    RUN.make(py, PyTuple::new(py, members)?)
-}
-
-#[pyfunction]
 fn stamp(py: Python<'_>, mut buffer: Bytes, position: usize, base_offset: i64, leader_epoch: i32) -> PyResult<()> {
     buffer.write(py, position.saturating_add(LEADER_EPOCH_AT), &leader_epoch.to_be_bytes())?;
     buffer.write(py, position, &base_offset.to_be_bytes())
-}
-
-#[pyfunction]
-fn stamp_run(py: Python<'_>, batches: &Bound<'_, PyList>, headers: &Bound<'_, PyList>) -> PyResult<()> {
-    for (batch, header) in batches.iter().zip(headers) {
-        batch.extract::<Bytes>()?.write(py, 0, &header.extract::<Header>()?.pack())?;
-    }
-    Ok(())
 }

@@ -84,24 +84,15 @@ class Partition:
         self._appended(0 if appended.duplicate else len(records))
         return appended
 
-    def check_run(
-        self, data: memoryview, position: int, pattern: bytes, *, acks: int, before: Run | None = None
-    ) -> Run | None:
-        """The run of requests at `position` that may be appended with `append_run`, behind a run that was checked
-        before, and without anything in between.
-
-        None where there is none, or the topic asks for syncs.
-        """
-        if self.log.log.flushes_messages:
-            return None
-        if acks == -1:
-            self.check_in_sync()
-        return self.log.check_run(data, position, pattern, self.leader_epoch, before)
+    def begin_run(self) -> Run | None:
+        """What batches are gathered in that are appended together (`append_run`); None where the topic asks for syncs,
+        or the next batch has to be looked at alone."""
+        return None if self.log.log.flushes_messages else self.log.begin_run(self.leader_epoch)
 
     def append_run(self, run: Run) -> None:
-        """Append the batches of a run that was checked just now."""
+        """Append the batches of a run; nothing else has happened to the partition since it was begun."""
         self.log.append_run(run)
-        self._commit(run.headers[-1].next_offset, run.size)
+        self._commit(run.next_offset, run.size)
 
     def append_own(self, batch: bytes) -> None:
         """Append what this broker built and numbered itself as a coordinator: there is nothing to check in it."""

@@ -21,7 +21,7 @@ from ottla.broker.handlers.produce import refused
 from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE
 from ottla.broker.known_partition import KnownPartition
 from ottla.core.metadata.names import is_internal
-from ottla.kernel import Run
+from ottla.kernel import Exchange
 from ottla.wire.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -36,12 +36,12 @@ from ottla.wire.schema import message_of
 if TYPE_CHECKING:
     from ottla.broker.appends import Appends, Asker
     from ottla.broker.node import Node
-    from ottla.broker.partition import Partition
 
 _SIZE_BYTES = 4
 _HEAD = Struct(">hhi")
 _KIND_BYTES = 4
 """API key and version: what comes before the correlation id."""
+_CORRELATION_ID = Struct(">i")
 _CORRELATION_ID_AT = 4
 _CHANGING = Struct(">qqq")
 """Base offset, log append time and log start offset: they stand next to each other in an answer."""
@@ -114,7 +114,6 @@ class _Lane:
         by_id = version >= TOPIC_IDS_SINCE
         self.known = KnownPartition(topic.name, topic.topic_id, partition.index, by_id=by_id)
         self.acks = request.acks
-        self.pattern = pattern
         self._version = version
         base_offset, append_time, log_start = _PROBE
         probe = PartitionProduceResponse(
@@ -124,25 +123,20 @@ class _Lane:
             log_append_time_ms=append_time,
             log_start_offset=log_start,
         )
-        before, self._after = self._encoded(probe, 0).split(_CHANGING.pack(*_PROBE))
-        self._size, self._between = before[:_CORRELATION_ID_AT], before[_HEAD.size :]
-        layout = f">{len(self._size)}si{len(self._between)}s{_CHANGING.format[1:]}{len(self._after)}s"
-        self._pack = Struct(layout).pack
+        answer = self._encoded(probe, 0)
+        self.exchange = Exchange(pattern, answer, answer.index(_CHANGING.pack(*_PROBE)))
 
     def _encoded(self, partition: PartitionProduceResponse, correlation_id: int) -> bytes:
         known = self.known
         topic = TopicProduceResponse(name=known.topic, topic_id=known.topic_id, partition_responses=[partition])
         return b"".join(encode_response(ProduceResponse(responses=[topic]), self._version, correlation_id))
 
-    def refusals(self, refusal: Refused, run: Run) -> bytes:
-        error = refused(self.known.index, refusal)
-        return b"".join([self._encoded(error, number) for number in run.correlation_ids])
-
-    def answers(self, partition: "Partition", run: Run) -> bytes:
-        pack, size, between, after = self._pack, self._size, self._between, self._after
-        log_start = partition.log_start_offset
-        answers = [
-            pack(size, number, between, header.base_offset, header.append_time, log_start, after)
-            for number, header in zip(run.correlation_ids, run.headers, strict=True)
-        ]
-        return answers[0] if len(answers) == 1 else b"".join(answers)
+    def refusals(self, refusal: Refused, answers: bytes) -> bytes:
+        """What is answered instead."""
+        error, size = refused(self.known.index, refusal), len(self.exchange.answer)
+        return b"".join(
+            [
+                self._encoded(error, _CORRELATION_ID.unpack_from(answers, at + _CORRELATION_ID_AT)[0])
+                for at in range(0, len(answers), size)
+            ]
+        )

@@ -34,14 +34,14 @@ from ottla.kernel.values import (
     BuiltBatch,
     Checked,
     Damage,
+    Exchange,
     FetchedPart,
     Filtered,
     PartEnd,
     ProduceRules,
     Record,
-    Run,
+    Room,
     Scan,
-    joined,
 )
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
@@ -50,12 +50,12 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         Columns,
         OffsetMap,
         RecordReader,
+        Run,
         TopicBatches,
         batch_crc,
         build_batch,
         build_end_txn_marker,
         check_produced,
-        check_run,
         compress,
         crc_ok,
         decompress,
@@ -69,7 +69,6 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         read_records,
         scan,
         stamp,
-        stamp_run,
     )
 else:
     from ottla.kernel._native import (
@@ -77,12 +76,12 @@ else:
         Columns,
         OffsetMap,
         RecordReader,
+        Run,
         TopicBatches,
         batch_crc,
         build_batch,
         build_end_txn_marker,
         check_produced,
-        check_run,
         compress,
         crc_ok,
         decompress,
@@ -96,7 +95,6 @@ else:
         read_records,
         scan,
         stamp,
-        stamp_run,
     )
 
 __all__ = [
@@ -112,6 +110,7 @@ __all__ = [
     "CorruptBatch",
     "Damage",
     "EndTxnMarker",
+    "Exchange",
     "FetchedPart",
     "Filtered",
     "HEADER_SIZE",
@@ -128,8 +127,8 @@ __all__ = [
     "Record",
     "RecordError",
     "RecordReader",
+    "Room",
     "Run",
-    "joined",
     "Scan",
     "TRANSACTIONAL_FLAG",
     "TimestampType",
@@ -138,7 +137,6 @@ __all__ = [
     "build_batch",
     "build_end_txn_marker",
     "check_produced",
-    "check_run",
     "compress",
     "control_key",
     "control_type",
@@ -157,5 +155,4 @@ __all__ = [
     "read_records",
     "scan",
     "stamp",
-    "stamp_run",
 ]

@@ -52,27 +52,21 @@ class Checked(NamedTuple):
     recompressed: bool
 
 
-class Run(NamedTuple):
-    """The batches of requests that are alike, fit to be stamped with these headers and appended one after the other."""
+class Room(NamedTuple):
+    """What still fits into a segment."""
 
-    end: int  # Where the request after them begins.
-    size: int  # Of all the batches.
-    max_timestamp: int  # -1 without one.
-    correlation_ids: list[int]
-    batches: list[memoryview]
-    headers: list[BatchHeader]
+    bytes: int
+    batches: int
+    latest_timestamp: int
+    last_offset: int
 
 
-def joined(first: Run, second: Run) -> Run:
-    """One run after another that was numbered after it."""
-    return Run(
-        second.end,
-        first.size + second.size,
-        max(first.max_timestamp, second.max_timestamp),
-        first.correlation_ids + second.correlation_ids,
-        first.batches + second.batches,
-        first.headers + second.headers,
-    )
+class Exchange(NamedTuple):
+    """Produce requests that are alike, and their answers, but for what changes from one to the next."""
+
+    pattern: bytes  # API key and version, and what stands between the correlation id and the length of the records.
+    answer: bytes  # With its size; what changes is written into a copy of it.
+    changes_at: int  # Where base offset, log append time and log start offset stand in the answer.
 
 
 class Filtered(NamedTuple):

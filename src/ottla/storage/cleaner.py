@@ -158,9 +158,7 @@ class _Cleaning:
                 if kept is not None:
                     cleaned.append([kept])
                     self.bytes_moved += len(kept)
-                    entries = segment.appended(kernel.read_header(kept), interval)
-                    if entries is not None:
-                        cleaned.add_index_entries(entries)
+                    cleaned.add_index_entries(segment.appended((kernel.read_header(kept),), interval))
         cleaned.set_aborted(self._tracker.take_still_aborted())
         cleaned.finish_indexes()
         cleaned.sync(indexes=True)

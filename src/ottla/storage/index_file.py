@@ -7,6 +7,7 @@ Rule 3: a look-up halves the file down to one page and reads that: its cost hard
         order finds it in the page of the look-up before, or in the next one.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 
 from ottla.core.log.indexes import count_at_most
@@ -36,8 +37,9 @@ class IndexFile:
     def __len__(self) -> int:
         return self._on_disk + len(self._tail) // self._entry.size
 
-    def append(self, *fields: int) -> None:
-        self._tail += self._entry.pack(*fields)
+    def extend(self, entries: Iterable[tuple[int, ...]]) -> None:
+        pack = self._entry.pack
+        self._tail += b"".join([pack(*fields) for fields in entries])
         if len(self._tail) >= _PAGE:
             self.write_out()
 

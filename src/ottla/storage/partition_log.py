@@ -158,36 +158,30 @@ class PartitionLog:
         # As calling it does, in half the time.
         return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False))
 
-    def check_run(
-        self, data: memoryview, position: int, pattern: bytes, leader_epoch: int, before: Run | None
-    ) -> Run | None:
-        """The run of Produce requests at `position`, if its batches may be appended as they are, behind those of the
-        run `before`; nothing is written."""
+    def begin_run(self, leader_epoch: int) -> Run | None:
+        """What the batches of Produce requests that are alike are gathered in, to be written together; None where the
+        next batch has to be looked at alone. Nothing else may happen to the log until `append_run`."""
         self.directory.check_online()
         log, now_ms = self.log, self._clock.wall_ms()
-        end_offset = log.end_offset if before is None else before.headers[-1].next_offset
-        run = kernel.check_run(data, position, pattern, self._rules, now_ms, end_offset, leader_epoch)
-        if not run.headers or not log.active.takes_run(run, before, log.limits, now_ms):
+        room = log.active.room(log.limits, now_ms)
+        if room is None:
             return None
-        first = run.headers[0]
-        if first.producer_id < 0:
-            return run
-        if before is not None and any(header.producer_id == first.producer_id for header in before.headers):
-            return None  # What its sequences must follow is known when those are appended.
-        return run if log.producers.check(first, Origin.CLIENT, end_offset, VOUCHED) is None else None
+        return Run(self._rules, room, now_ms, log.end_offset, leader_epoch, log.log_start_offset, self._may_begin)
+
+    def _may_begin(self, header: BatchHeader) -> bool:
+        """Whether a run may have this batch as the first of its producer."""
+        return self.log.producers.check(header, Origin.CLIENT, header.base_offset, VOUCHED) is None
 
     def append_run(self, run: Run) -> None:
-        """Write the batches of a run that was checked just now."""
+        """Write the batches of a run."""
         log, headers = self.log, run.headers
-        kernel.stamp_run(run.batches, headers)
         try:
             active = log.segments[-1]
             files, position = self.here.of(active), active.size
             files.append(run.batches)
             entries, new_epoch = log.appended_run(headers)
             self._recent.note(headers, position)
-            for added in entries:
-                files.add_index_entries(added)
+            files.add_index_entries(entries)
             if new_epoch:
                 self.here.keep_epochs(log.epochs.entries)
         except OSError as error:
@@ -220,8 +214,7 @@ class PartitionLog:
             files.append([batch])
             entries, completed, new_epoch = log.appended(header, marker)
             self._recent.note((header,), position)
-            if entries is not None:
-                files.add_index_entries(entries)
+            files.add_index_entries(entries)
             if completed is not None and completed.aborted:
                 files.add_aborted(completed.as_aborted())
             if new_epoch:

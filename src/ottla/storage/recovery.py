@@ -335,8 +335,7 @@ class _Recovery:
             if reason := self._fault(batch, expected, segment.base_offset):
                 damage = Damage(batch.position, reason)
                 break
-            if (entries := counted.appended(header, self._index_interval_bytes)) is not None:
-                opened.add_index_entries(entries)
+            opened.add_index_entries(counted.appended((header,), self._index_interval_bytes))
             if header.leader_epoch > self._epochs.latest and header.last_offset >= self._log_start_offset:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             completed = producers.replay(header, marker_in(header, batch.data))

@@ -95,10 +95,10 @@ class SegmentFiles:
             self._times.make()
         (self._log or self.log).write(self.segment.size, batches)
 
-    def add_index_entries(self, entries: IndexEntries) -> None:
-        self._offsets.append(*entries.offset)
-        if entries.time is not None:
-            self._times.append(*entries.time)
+    def add_index_entries(self, entries: Sequence[IndexEntries]) -> None:
+        if entries:
+            self._offsets.extend([entry.offset for entry in entries])
+            self._times.extend([entry.time for entry in entries if entry.time is not None])
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         aborted = self.aborted()
@@ -110,7 +110,7 @@ class SegmentFiles:
         self.load_times()
         if (entry := self.segment.time_entry()) is not None:
             self.settled = False
-            self._times.append(*entry)
+            self._times.extend([entry])
         self._offsets.write_out()
         self._times.write_out()
 
@@ -313,8 +313,7 @@ class SegmentFiles:
         self._offsets.clear()
         self._times.clear()
         for _, header in headers(self.log, 0, self.segment.size):
-            if (entries := counted.appended(header, interval)) is not None:
-                self.add_index_entries(entries)
+            self.add_index_entries(counted.appended((header,), interval))
         self.segment.adopt(counted)
 
     def mend(self, config: Config) -> None:

@@ -1,5 +1,7 @@
 """When a segment is full, and what each batch adds to its indexes."""
 
+from dataclasses import fields
+
 import pytest
 from core_log_samples import NOW, config, header
 from hypothesis import given
@@ -83,6 +85,18 @@ def test_an_empty_segment_takes_a_batch_of_any_age() -> None:
     assert empty.must_roll(header(5, size=190, timestamp=NOW + 9999), tight, NOW + 9999) is None
 
 
+def numbered(offset: int, steps: list[tuple[int, int, int]]) -> list[BatchHeader]:
+    headers = []
+    for size, count, timestamp in steps:
+        headers.append(header(offset, count, size=size, timestamp=timestamp))
+        offset = headers[-1].next_offset
+    return headers
+
+
+def figures(segment: Segment) -> dict[str, object]:
+    return {figure.name: getattr(segment, figure.name) for figure in fields(segment)}
+
+
 # Indexing.
 
 batches = st.lists(
@@ -99,13 +113,13 @@ def test_entries_are_those_of_the_rule(steps: list[tuple[int, int, int]], interv
         batch = header(offset, count, size=size, timestamp=timestamp)
         if timestamp > largest:
             largest, at = timestamp, batch.last_offset
-        expected = None
+        expected = []
         if unindexed > interval:
             time = (largest, at - 100) if largest > timed else None
             timed = max(timed, largest)
-            expected = IndexEntries((batch.last_offset - 100, position), time)
+            expected = [IndexEntries((batch.last_offset - 100, position), time)]
             unindexed = 0
-        assert segment.appended(batch, interval) == expected
+        assert segment.appended([batch], interval) == expected
         unindexed += size
         offset, position = batch.next_offset, position + size
     assert segment.size == position
@@ -115,11 +129,42 @@ def test_entries_are_those_of_the_rule(steps: list[tuple[int, int, int]], interv
     assert segment.time_entry() is None
 
 
+@given(batches, st.integers(0, 1000), st.integers(0, 30))
+def test_batches_noted_together_are_noted_as_one_by_one(
+    steps: list[tuple[int, int, int]], interval: int, before: int
+) -> None:
+    headers = numbered(100, steps)
+    alone, together = Segment(100), Segment(100)
+    entries = [added for batch in headers for added in alone.appended([batch], interval)]
+    assert together.appended(headers[:before], interval) + together.appended(headers[before:], interval) == entries
+    assert figures(together) == figures(alone)
+
+
+@given(batches, st.integers(61, 2000), st.integers(0, 40), st.integers(0, 60), st.sampled_from([-1, 3]), st.booleans())
+def test_what_there_is_room_for_opens_no_new_segment(
+    steps: list[tuple[int, int, int]], bytes_max: int, open_ms_max: int, index_bytes_max: int, first: int, late: bool
+) -> None:
+    """Room is counted for an entry with every batch: there may be more of it, but not less."""
+    tight = SegmentLimits(bytes_max, open_ms_max, index_bytes_max, index_interval_bytes=0)
+    segment, now_ms = filled(size=100, first=first, time_entries=1), NOW + open_ms_max + late
+    room = segment.room(tight, now_ms)
+    if room is None:
+        assert (late, first) == (True, -1)
+        return
+    for batch in numbered(0, steps):
+        if room.bytes < batch.size or room.batches < 1 or room.latest_timestamp < batch.max_timestamp:
+            break
+        assert segment.must_roll(batch, tight, now_ms) is None
+        room = room._replace(bytes=room.bytes - batch.size, batches=room.batches - 1)
+        segment.appended([batch], tight.index_interval_bytes)
+    assert Segment(0).room(tight, NOW) is None
+
+
 def test_figures_counted_anew_are_taken_over_and_the_rest_stays() -> None:
     segment = Segment(5, created_ms=7, roll_jitter_ms=9, size=1, times_known=False)
     counted = Segment(5)
     batch: BatchHeader = header(5, 2)
-    counted.appended(batch, 4096)
+    counted.appended([batch], 4096)
     segment.adopt(counted)
     assert (segment.base_offset, segment.created_ms, segment.roll_jitter_ms) == (5, 7, 9)
     assert (segment.size, segment.max_timestamp, segment.times_known) == (batch.size, NOW, True)

@@ -3,10 +3,14 @@
 from copy import copy
 from random import Random
 
+from core_log_samples import header
+from hypothesis import given
+from hypothesis import strategies as st
 from storage_samples import Place, in_memory, records_in
 
 from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
+from ottla.storage.segment_files import Found
 
 
 def reads(place: Place) -> list[tuple[int, int, int, bytes]]:
@@ -50,6 +54,22 @@ def test_only_the_newest_are_remembered() -> None:
         place.append()
     remembered = [offset for offset in range(100) if place.log._recent.beginning_at(offset)]
     assert remembered == list(range(68, 100))
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(61, 200), min_size=1, max_size=50), st.booleans()), max_size=20))
+def test_batches_noted_together_are_remembered_as_one_by_one(runs: list[tuple[list[int], bool]]) -> None:
+    """Also those that nobody asked for before others came."""
+    recent, noted, position = RecentBatches(), [], 0
+    for sizes, is_asked in runs:
+        headers = [header(len(noted) + number, size=size) for number, size in enumerate(sizes)]
+        recent.note(headers, position)
+        for written in headers:
+            noted.append(Found(position, written))
+            position += written.size
+        if is_asked:
+            assert recent.beginning_at(noted[-1].header.base_offset) == noted[-1]
+    expected = [found if len(noted) - offset <= 32 else None for offset, found in enumerate(noted)]
+    assert [recent.beginning_at(offset) for offset in range(len(noted))] == expected
 
 
 def test_who_catches_up_needs_the_index_once() -> None:

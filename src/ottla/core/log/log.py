@@ -24,7 +24,7 @@ from ottla.wire.errors import Error, Refused
 class Effects(NamedTuple):
     """What a batch that was appended changes beside the log file."""
 
-    entries: IndexEntries | None
+    entries: list[IndexEntries]
     completed: CompletedTxn | None
     new_epoch: bool
 
@@ -121,7 +121,7 @@ class Log:
 
     def appended(self, header: BatchHeader, marker: EndTxnMarker | None) -> Effects:
         """Apply a batch that was written at the end of the active segment."""
-        entries = self.segments[-1].appended(header, self.limits.index_interval_bytes)
+        entries = self.segments[-1].appended((header,), self.limits.index_interval_bytes)
         self.end_offset = header.next_offset
         completed = self.producers.replay(header, marker)
         new_epoch = self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -129,8 +129,7 @@ class Log:
 
     def appended_run(self, headers: Sequence[BatchHeader]) -> tuple[list[IndexEntries], bool]:
         """Apply batches outside of transactions, of one leader epoch, that were written at the end."""
-        segment, interval, first = self.segments[-1], self.limits.index_interval_bytes, headers[0]
-        entries = [added for header in headers if (added := segment.appended(header, interval)) is not None]
+        entries, first = self.segments[-1].appended(headers, self.limits.index_interval_bytes), headers[0]
         for header in headers:
             if header.producer_id >= 0:
                 self.producers.replay(header, None)

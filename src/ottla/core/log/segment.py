@@ -7,6 +7,7 @@ Rule 3: a compacted log rolls in time for `max.compaction.lag.ms`: the active se
 Rule 4: relative offsets fit into 31 bits.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
@@ -20,8 +21,9 @@ from ottla.config import (
     SEGMENT_MS,
     Config,
 )
+from ottla.config.notation import LONG_MAX
 from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
-from ottla.kernel import BatchHeader, Run
+from ottla.kernel import BatchHeader, Room
 
 NO_TIMESTAMP = -1
 _OFFSET_ENTRY_BYTES = OFFSET_ENTRY.size
@@ -95,37 +97,49 @@ class Segment:
             return RollReason.OFFSET_RANGE
         return None
 
-    def takes_run(self, run: Run, before: Run | None, limits: SegmentLimits, now_ms: int) -> bool:
-        """Whether none of the batches, written one after the other and behind those of `before`, opens a new one."""
+    def room(self, limits: SegmentLimits, now_ms: int) -> Room | None:
+        """What fits behind what is there without opening a new segment, as far as that can be told beforehand."""
         bytes_max, open_ms_max, index_bytes_max, _ = limits
-        count, size, latest, last = len(run.headers), run.size, run.max_timestamp, run.headers[-1]
-        if before is not None:
-            count, size, latest = count + len(before.headers), size + before.size, max(latest, before.max_timestamp)
-        return (
-            0 < self.size <= bytes_max - size
-            and self._waited_ms(latest, now_ms) <= open_ms_max - self.roll_jitter_ms
-            and (self.offset_entries + count) * _OFFSET_ENTRY_BYTES <= index_bytes_max
-            and (self.time_entries + count + 1) * _TIME_ENTRY_BYTES <= index_bytes_max
-            and last.base_offset + last.last_offset_delta - self.base_offset <= RELATIVE_OFFSET_MAX
+        waits_ms_max = open_ms_max - self.roll_jitter_ms
+        if not self.size:
+            return None
+        if self.first_timestamp is not None and self.first_timestamp >= 0:
+            latest_timestamp = min(self.first_timestamp + waits_ms_max, LONG_MAX)
+        elif self._waited_ms(NO_TIMESTAMP, now_ms) <= waits_ms_max:
+            latest_timestamp = LONG_MAX
+        else:
+            return None
+        return Room(
+            bytes_max - self.size,
+            min(
+                index_bytes_max // _OFFSET_ENTRY_BYTES - self.offset_entries,
+                index_bytes_max // _TIME_ENTRY_BYTES - self.time_entries - 1,
+            ),
+            latest_timestamp,
+            self.base_offset + RELATIVE_OFFSET_MAX,
         )
 
-    def appended(self, header: BatchHeader, index_interval_bytes: int) -> IndexEntries | None:
-        """Note a batch written at the end; what it adds to the indexes, if anything."""
-        position, size, timestamp = self.size, header.size, header.max_timestamp
-        last_offset = header.base_offset + header.last_offset_delta
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-            self.offset_of_max_timestamp = last_offset
-        if not position:
-            self.first_timestamp = timestamp
-        self.size = position + size
-        if self._unindexed_bytes <= index_interval_bytes:
-            self._unindexed_bytes += size
-            return None
-        self.offset_entries += 1
-        self._unindexed_bytes = size
-        # As calling it does, in half the time: batches of the usual size have an entry each.
-        return tuple.__new__(IndexEntries, ((last_offset - self.base_offset, position), self.time_entry()))
+    def appended(self, headers: Sequence[BatchHeader], index_interval_bytes: int) -> list[IndexEntries]:
+        """Note batches written at the end; what they add to the indexes."""
+        position, unindexed_bytes, entries = self.size, self._unindexed_bytes, []
+        for header in headers:
+            size, timestamp = header.size, header.max_timestamp
+            last_offset = header.base_offset + header.last_offset_delta
+            if timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+                self.offset_of_max_timestamp = last_offset
+            if not position:
+                self.first_timestamp = timestamp
+            if unindexed_bytes > index_interval_bytes:
+                unindexed_bytes = 0
+                # As calling it does, in half the time: batches of the usual size have an entry each.
+                added = ((last_offset - self.base_offset, position), self.time_entry())
+                entries.append(tuple.__new__(IndexEntries, added))
+            position += size
+            unindexed_bytes += size
+        self.size, self._unindexed_bytes = position, unindexed_bytes
+        self.offset_entries += len(entries)
+        return entries
 
     def resume(self, first_timestamp: int | None, unindexed_bytes: int) -> None:
         """Go on where a clean shutdown left the segment; what is not derived from the indexes is given."""

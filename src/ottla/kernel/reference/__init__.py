@@ -13,7 +13,7 @@ from ottla.kernel.reference.fetched import RecordReader
 from ottla.kernel.reference.murmur import murmur2
 from ottla.kernel.reference.offset_map import OffsetMap
 from ottla.kernel.reference.produce import check_produced, stamp
-from ottla.kernel.reference.produce_run import check_run, stamp_run
+from ottla.kernel.reference.produce_run import Run
 from ottla.kernel.reference.records import find_time, read_records
 from ottla.kernel.reference.scan import scan
 from ottla.kernel.reference.topic_batches import TopicBatches
@@ -23,12 +23,12 @@ __all__ = [
     "Columns",
     "OffsetMap",
     "RecordReader",
+    "Run",
     "TopicBatches",
     "batch_crc",
     "build_batch",
     "build_end_txn_marker",
     "check_produced",
-    "check_run",
     "compress",
     "crc_ok",
     "decompress",
@@ -42,5 +42,4 @@ __all__ = [
     "read_records",
     "scan",
     "stamp",
-    "stamp_run",
 ]

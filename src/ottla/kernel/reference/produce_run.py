@@ -8,10 +8,14 @@ Rule 1: a request belongs to a run if every byte but its size, the correlation i
         partition, and ends without tagged fields; and if its batch is fit to be appended as it stands.
 Rule 2: batches of a producer with an id belong to a run if their sequences follow each other: if the first may be
         appended, so may the others. Batches of transactions belong to none.
-Rule 3: whatever else there is ends the run before it: who asks for it alone is told what is wrong with it.
+Rule 3: whatever else there is ends the run before it, as does one that the segment has no room for: who asks for it
+        alone is told what is wrong with it.
+Rule 4: requests of several connections, and of one that comes again, may belong to one run; each has an exchange of its
+        own. Nothing happens to the log between the beginning of a run and its end, so what is answered is known before
+        it is true: the answers are to be held back until all is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -20,7 +24,6 @@ from ottla.kernel.batch import (
     HEADER_SIZE,
     MAGIC,
     MAGIC_AT,
-    NO_TIMESTAMP,
     BatchHeader,
     increment_sequence,
     pack_header,
@@ -29,52 +32,118 @@ from ottla.kernel.batch import (
 from ottla.kernel.errors import CorruptBatch
 from ottla.kernel.reference.produce import check_produced
 from ottla.kernel.reference.varint import read_unsigned
-from ottla.kernel.values import ProduceRules, Run
+from ottla.kernel.values import Exchange, ProduceRules, Room
 from ottla.wire.errors import Refused
 
 _HEAD: Final = Struct(">i4si")  # Size, API key and version, correlation id.
 _KIND: Final = 4
 _ENDS: Final = bytes(3)  # Of a partition, its topic and the request, each without tagged fields.
 _BATCHES_MAX: Final = 256
+_CORRELATION_ID: Final = Struct(">i")
+_CORRELATION_ID_AT: Final = 4
+_CHANGES: Final = Struct(">qqq")
 
 
-def check_run(
-    data: memoryview,
-    position: int,
-    pattern: bytes,
-    rules: ProduceRules,
-    now_ms: int,
-    base_offset: int,
-    leader_epoch: int,
-) -> Run:
-    """The run of requests that begins at `position`; their headers are numbered from `base_offset` on.
+class Run:
+    """Batches that are going to be appended together, and what is answered then."""
 
-    Nothing is written: who does not append them after all finds the batches as they were sent.
-    """
-    correlation_ids: list[int] = []
-    batches: list[memoryview] = []
-    headers: list[BatchHeader] = []
-    while len(headers) < _BATCHES_MAX:
-        request = _request(data, position, pattern)
-        if request is None:
-            break
-        correlation_id, batch, end = request
-        header = _check(batch, headers[-1] if headers else None, rules, now_ms)
-        if header is None:
-            break
-        correlation_ids.append(correlation_id)
-        batches.append(batch)
-        headers.append(header.numbered(base_offset, leader_epoch))
-        base_offset = headers[-1].next_offset
-        position = end
-    latest = max([header.max_timestamp for header in headers], default=NO_TIMESTAMP)
-    return Run(position, sum(map(len, batches)), max(latest, NO_TIMESTAMP), correlation_ids, batches, headers)
+    def __init__(
+        self,
+        rules: ProduceRules,
+        room: Room,
+        now_ms: int,
+        base_offset: int,
+        leader_epoch: int,
+        log_start_offset: int,
+        may_begin: Callable[[BatchHeader], bool],
+    ) -> None:
+        """`may_begin` is asked for the first batch of every producer with an id."""
+        self.batches: list[memoryview] = []
+        """Stamped, where they arrived."""
+        self.headers: list[BatchHeader] = []
+        self.size = 0
+        """Of all the batches."""
+        self.next_offset = base_offset
+        self._rules, self._room, self._now_ms = rules, room, now_ms
+        self._leader_epoch = leader_epoch
+        self._log_start_offset = log_start_offset
+        self._may_begin = may_begin
+
+    def take(self, data: memoryview, position: int, exchange: Exchange) -> tuple[int, bytes] | None:
+        """Add the requests from `position` on: where the one after them begins, and the answers to be given when all
+        is written. None, and nothing has changed, where the first cannot be added."""
+        changes_at = exchange.changes_at
+        if not _CORRELATION_ID_AT + _CORRELATION_ID.size <= changes_at <= len(exchange.answer) - _CHANGES.size:
+            raise ValueError(f"what changes has no place at {changes_at} of the answer")
+        found: list[tuple[int, memoryview, BatchHeader]] = []
+        next_offset, room = self.next_offset, self._room
+        while len(found) < _BATCHES_MAX:
+            request = _request(data, position, exchange.pattern)
+            if request is None:
+                break
+            correlation_id, batch, end = request
+            header = self._check(batch, found[-1][2] if found else None)
+            if header is None:
+                break
+            header = header.numbered(next_offset, self._leader_epoch)
+            if not _has_room(room, header):
+                break
+            room = room._replace(bytes=room.bytes - header.size, batches=room.batches - 1)
+            next_offset = header.next_offset
+            found.append((correlation_id, batch, header))
+            position = end
+        if not found:
+            return None
+        first = found[0][2]
+        if first.has_producer and self._last_of(first) is None and not self._may_begin(first):
+            return None
+        self._room, self.next_offset = room, next_offset
+        answers = bytearray()
+        for correlation_id, batch, header in found:
+            batch[:HEADER_SIZE] = pack_header(header)
+            self.batches.append(batch)
+            self.headers.append(header)
+            self.size += header.size
+            answers += self._answer(exchange, correlation_id, header)
+        return position, bytes(answers)
+
+    def _answer(self, exchange: Exchange, correlation_id: int, header: BatchHeader) -> bytes:
+        answer = bytearray(exchange.answer)
+        _CORRELATION_ID.pack_into(answer, _CORRELATION_ID_AT, correlation_id)
+        _CHANGES.pack_into(answer, exchange.changes_at, header.base_offset, header.append_time, self._log_start_offset)
+        return bytes(answer)
+
+    def _check(self, batch: memoryview, before: BatchHeader | None) -> BatchHeader | None:
+        """The header of a batch that may follow `before`."""
+        if len(batch) < HEADER_SIZE or batch[MAGIC_AT] != MAGIC:
+            return None
+        rules = self._rules
+        try:
+            header = read_header(batch)
+            if header.is_transactional or (rules.codec is not None and rules.codec != header.attributes & CODEC_MASK):
+                return None
+            earlier = before or self._last_of(header)
+            if earlier is not None and not _follows(header, earlier):
+                return None
+            checked = check_produced(bytearray(batch), rules, self._now_ms)
+        except (CorruptBatch, Refused):
+            return None
+        return None if checked.recompressed else checked.header
+
+    def _last_of(self, header: BatchHeader) -> BatchHeader | None:
+        """The last batch so far of the producer with an id that sent this one."""
+        if not header.has_producer:
+            return None
+        return next((earlier for earlier in reversed(self.headers) if earlier.producer_id == header.producer_id), None)
 
 
-def stamp_run(batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> None:
-    """Write the headers of a run into its batches: what was set right, and what only the leader knows."""
-    for batch, header in zip(batches, headers, strict=True):
-        batch[:HEADER_SIZE] = pack_header(header)
+def _has_room(room: Room, header: BatchHeader) -> bool:
+    return (
+        room.batches > 0
+        and room.bytes >= header.size
+        and room.latest_timestamp >= header.max_timestamp
+        and room.last_offset >= header.last_offset
+    )
 
 
 def _request(data: memoryview, position: int, pattern: bytes) -> tuple[int, memoryview, int] | None:
@@ -98,22 +167,6 @@ def _request(data: memoryview, position: int, pattern: bytes) -> tuple[int, memo
     if length <= 1 or request[batch_end:] != _ENDS:
         return None
     return correlation_id, request[at:batch_end], end
-
-
-def _check(batch: memoryview, before: BatchHeader | None, rules: ProduceRules, now_ms: int) -> BatchHeader | None:
-    """The header of a batch that may follow `before`."""
-    if len(batch) < HEADER_SIZE or batch[MAGIC_AT] != MAGIC:
-        return None
-    try:
-        header = read_header(batch)
-        if header.is_transactional or (rules.codec is not None and rules.codec != header.attributes & CODEC_MASK):
-            return None
-        if before is not None and not _follows(header, before):
-            return None
-        checked = check_produced(bytearray(batch), rules, now_ms)
-    except (CorruptBatch, Refused):
-        return None
-    return None if checked.recompressed else checked.header
 
 
 def _follows(header: BatchHeader, before: BatchHeader) -> bool:
