@@ -3,11 +3,11 @@
 from copy import copy
 from random import Random
 
-from core_log_samples import header
 from hypothesis import given
 from hypothesis import strategies as st
 from storage_samples import Place, in_memory, records_in
 
+from ottla.kernel import BatchHeader, Record, build_batch, read_header
 from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
 from ottla.storage.segment_files import Found
@@ -56,12 +56,16 @@ def test_only_the_newest_are_remembered() -> None:
     assert remembered == list(range(68, 100))
 
 
-@given(st.lists(st.tuples(st.lists(st.integers(61, 200), min_size=1, max_size=50), st.booleans()), max_size=20))
+def header(offset: int, size: int) -> BatchHeader:
+    return read_header(build_batch([Record(offset, 0, None, bytes(size))]))
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 100), min_size=1, max_size=50), st.booleans()), max_size=20))
 def test_batches_noted_together_are_remembered_as_one_by_one(runs: list[tuple[list[int], bool]]) -> None:
     """Also those that nobody asked for before others came."""
     recent, noted, position = RecentBatches(), [], 0
     for sizes, is_asked in runs:
-        headers = [header(len(noted) + number, size=size) for number, size in enumerate(sizes)]
+        headers = [header(len(noted) + number, size) for number, size in enumerate(sizes)]
         recent.note(headers, position)
         for written in headers:
             noted.append(Found(position, written))
