@@ -179,8 +179,7 @@ def _write_segment(directory: Path, written: _Written, timestamp: int) -> int:
             stamped = bytearray(stored)
             kernel.stamp(stamped, 0, offset, 0)
             os.pwrite(log, stamped, segment.size)
-            entries = segment.appended(kernel.read_header(batch).numbered(offset, 0), interval)
-            if entries is not None:
+            for entries in segment.appended([kernel.read_header(batch).numbered(offset, 0)], interval):
                 indexes[OFFSET_ENTRY] += OFFSET_ENTRY.pack(*entries.offset)
                 indexes[TIME_ENTRY] += TIME_ENTRY.pack(*entries.time) if entries.time is not None else b""
             offset += 1

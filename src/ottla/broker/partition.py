@@ -87,7 +87,9 @@ class Partition:
     def begin_run(self) -> Run | None:
         """What batches are gathered in that are appended together (`append_run`); None where the topic asks for syncs,
         or the next batch has to be looked at alone."""
-        return None if self.log.log.flushes_messages else self.log.begin_run(self.leader_epoch)
+        if self.log.log.flushes_messages:
+            return None
+        return self.log.begin_run(self.leader_epoch)
 
     def append_run(self, run: Run) -> None:
         """Append the batches of a run; nothing else has happened to the partition since it was begun."""
