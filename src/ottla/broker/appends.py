@@ -31,9 +31,6 @@ class Lane(Protocol):
     """Requests that are alike."""
 
     @property
-    def acks(self) -> int: ...
-
-    @property
     def exchange(self) -> Exchange: ...
 
     def refusals(self, refusal: Refused, answers: bytes) -> bytes: ...
@@ -46,8 +43,6 @@ class Appends:
 
     def take(self, asker: Asker, lane: Lane, partition: "Partition", data: memoryview, position: int) -> int | None:
         """Where the requests of a lane end that will be appended; None where the first has to go the long way."""
-        if lane.acks == -1:
-            partition.check_in_sync()
         run = self._runs.get(partition)
         taken = run.take(data, position, lane.exchange) if run is not None else None
         if taken is None:

@@ -123,18 +123,21 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._own)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._own is None and self._produce_lanes is not None and self._intake.keep(self, nbytes):
+            return
         self.last_active_ms = self.node.clock.monotonic_ms()
         if self._own is not None:
             self._filled += nbytes
             if self._filled >= self._needed():
                 self._take_own()
-        elif self._produce_lanes is None or not self._intake.keep(self, nbytes):
+        else:
             self._take_all(self._intake.room[:nbytes])
         if self._ready:
             self.node.outbox.add(self)
 
-    def take(self, data: memoryview) -> None:
+    def take(self, data: memoryview, now_ms: int) -> None:
         """Handle what has waited for the end of the round."""
+        self.last_active_ms = now_ms
         if self._own is not None:
             # What was read before it in the same round has ended with half a frame.
             data = memoryview(self._own[: self._filled] + data)
@@ -180,6 +183,8 @@ class Connection(asyncio.BufferedProtocol):
             self.half_frame_since_ms = None  # What is left is another frame.
             if self._pace is not None:
                 self._pace.took(self.last_active_ms, data)
+            elif self._produce_lanes is not None and end > _SIZE.size + _SIZE.unpack_from(data)[0]:
+                self._begin_pacing(data)
         if position < end:
             self._keep(data[position:])
 
@@ -286,8 +291,6 @@ class Connection(asyncio.BufferedProtocol):
             from ottla.broker.produce_lane import ProduceLanes  # As handlers, only where it is needed.
 
             self._produce_lanes = ProduceLanes(self.node, self._appends)
-            if (sock := self._transport.get_extra_info("socket")) is not None:
-                self._pace = PacedReads(sock, self.node.lookout, self.last_active_ms)
         self._produce_lanes.learn(frame, request.body, request.version)
 
     def _take_fetch_lane(self, frame: memoryview) -> bool:
@@ -408,6 +411,12 @@ class Connection(asyncio.BufferedProtocol):
     def is_busy(self) -> bool:
         """Whether an answer is still to come or to be taken."""
         return bool(self._open or self._ready) or self._outlet.queued_bytes > 0
+
+    def _begin_pacing(self, data: memoryview) -> None:
+        """The client has sent on without waiting for an answer."""
+        if not self._closed and (sock := self._transport.get_extra_info("socket")) is not None:
+            self._pace = PacedReads(sock, self.node.lookout, self.last_active_ms)
+            self._pace.took(self.last_active_ms, data)
 
     def _stop_pacing(self) -> None:
         if self._pace is not None:

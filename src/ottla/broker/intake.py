@@ -14,12 +14,13 @@ import asyncio
 from typing import Protocol
 
 from ottla.broker.appends import Appends
+from ottla.io.ports import Clock
 
 _TOGETHER_MAX = 32
 
 
 class Sender(Protocol):
-    def take(self, data: memoryview) -> None: ...
+    def take(self, data: memoryview, now_ms: int) -> None: ...
 
     def broken(self, error: Exception) -> None: ...
 
@@ -27,8 +28,9 @@ class Sender(Protocol):
 
 
 class Intake:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, clock: Clock) -> None:
         self.appends = Appends()
+        self._clock = clock
         self._buffer = memoryview(bytearray(size))
         self.room = self._buffer
         """Where the next connection receives."""
@@ -54,10 +56,11 @@ class Intake:
     def take_waiting(self) -> None:
         """At the end of the round. One that fails must not keep the others from being taken."""
         waiting, self._waiting = self._waiting, []
+        now_ms = self._clock.monotonic_ms()
         try:
             for sender, data in waiting:
                 try:
-                    sender.take(data)
+                    sender.take(data, now_ms)
                 except Exception as error:
                     sender.broken(error)
             self.appends.write()

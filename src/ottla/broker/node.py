@@ -105,7 +105,7 @@ class Node:
             config[MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], _FETCH_SESSION_EVICTION_MS
         )
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
-        self.intake = Intake(SHARED_BUFFER_BYTES)
+        self.intake = Intake(SHARED_BUFFER_BYTES, clock)
         self.rooms = Rooms(ROOM_BYTES)
         self.outbox = Outbox()
         self.lookout = Lookout(clock)

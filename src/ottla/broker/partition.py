@@ -86,8 +86,10 @@ class Partition:
 
     def begin_run(self) -> Run | None:
         """What batches are gathered in that are appended together (`append_run`); None where the topic asks for syncs,
-        or the next batch has to be looked at alone."""
+        too few replicas are in sync, or the next batch has to be looked at alone."""
         if self.log.log.flushes_messages:
+            return None
+        if len(self.isr) < self._in_sync_min:
             return None
         return self.log.begin_run(self.leader_epoch)
 
@@ -103,12 +105,15 @@ class Partition:
 
     def check_in_sync(self) -> None:
         """Whether enough replicas have what is here for more to be written."""
-        wanted = self.log.log.config[MIN_INSYNC_REPLICAS]
-        if len(self.isr) < wanted:
+        if len(self.isr) < self._in_sync_min:
             raise Refused(
                 Error.NOT_ENOUGH_REPLICAS,
-                f"{self.name}: {len(self.isr)} replicas are in sync, min.insync.replicas asks for {wanted}",
+                f"{self.name}: {len(self.isr)} replicas are in sync, min.insync.replicas asks for {self._in_sync_min}",
             )
+
+    @property
+    def _in_sync_min(self) -> int:
+        return self.log.log.config[MIN_INSYNC_REPLICAS]
 
     def _appended(self, size: int) -> None:
         log = self.log.log

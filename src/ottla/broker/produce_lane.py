@@ -8,8 +8,8 @@ Rule 1: equal bytes mean the same. A lane serves requests whose every byte but t
         their length equals that of one that was decoded; only then can no tagged field be there.
 Rule 2: what may have changed since is asked again: whether the partition is still this broker's, and its disk well.
 Rule 3: whatever is out of the ordinary goes the long way (`handlers/produce`): transactions, batches that were sent
-        before or are refused, topics whose records are synced before they are acknowledged. Once the log was asked to
-        append, there is no way back.
+        before or are refused, topics whose records are synced before they are acknowledged, partitions with too few
+        replicas in sync. Once the log was asked to append, there is no way back.
 Rule 4: what is taken is written and answered a little later, together with what others sent (`appends`).
 Rule 5: the answer is that of the long way: encoded once, and the places of what changes found in it.
 """
@@ -113,7 +113,6 @@ class _Lane:
         (partition,) = topic.partition_data
         by_id = version >= TOPIC_IDS_SINCE
         self.known = KnownPartition(topic.name, topic.topic_id, partition.index, by_id=by_id)
-        self.acks = request.acks
         self._version = version
         base_offset, append_time, log_start = _PROBE
         probe = PartitionProduceResponse(

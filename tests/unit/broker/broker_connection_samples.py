@@ -32,11 +32,12 @@ class Transport(asyncio.Transport):
 
 
 def new_connection() -> tuple[Connection, Transport]:
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: 0)
     node: Any = SimpleNamespace(
-        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        clock=clock,
         connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
         request_bytes_max=REQUEST_BYTES_MAX,
-        intake=Intake(1 << 16),
+        intake=Intake(1 << 16, clock),
         rooms=Rooms(1 << 16),
     )
     connection, transport = Connection(node, "PLAINTEXT"), Transport()

@@ -5,13 +5,24 @@ from dataclasses import dataclass, field
 
 from ottla.broker.intake import Intake
 
+NOW_MS = 5_000
+
+
+class Clock:
+    def monotonic_ms(self) -> int:
+        return NOW_MS
+
+    def wall_ms(self) -> int:
+        raise AssertionError("nobody asks what time it is")
+
 
 @dataclass(eq=False)
 class Client:
     name: int
     seen: list[tuple[str, int, bytes]] = field(repr=False)
 
-    def take(self, data: memoryview) -> None:
+    def take(self, data: memoryview, now_ms: int) -> None:
+        assert now_ms == NOW_MS
         if data == b"bad":
             raise ValueError("no")
         self.seen.append(("take", self.name, bytes(data)))
@@ -25,7 +36,7 @@ class Client:
 
 class Round:
     def __init__(self, size: int = 1_000) -> None:
-        self.intake = Intake(size)
+        self.intake = Intake(size, Clock())
         self.seen: list[tuple[str, int, bytes]] = []
         self._clients: dict[int, Client] = {}
 

@@ -282,6 +282,21 @@ def test_records_that_are_synced_first_go_the_long_way() -> None:
     assert home.led.log.log.end_offset == 3 * 2
 
 
+def test_with_too_few_replicas_in_sync_requests_go_the_long_way_as_before() -> None:
+    """Those that want all of them are refused, others are not; and none joins another's run."""
+    home = Home()
+    kinds = [frame_of(acks=-1), frame_of(acks=1)]
+    for frame in kinds * 3:
+        home.any_way(frame)
+    assert home.short > 0
+    home.led.log.reconfigure(Config.of({"min.insync.replicas": "2"}))
+    taken, end_offset = home.short, home.led.log.log.end_offset
+    answers = home.together([kinds[1], kinds[0], kinds[1]])
+    assert (home.short, home.led.log.log.end_offset) == (taken, end_offset + 2 * 2)
+    refused = b"".join([bytes(4), Error.NOT_ENOUGH_REPLICAS.to_bytes(2, "big")])  # Behind the partition's number.
+    assert [refused in answer for answer in answers] == [False, True, False]
+
+
 def test_another_partition_or_client_is_another_request() -> None:
     home = Home()
     for _ in range(3):

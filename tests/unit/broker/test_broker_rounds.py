@@ -33,7 +33,7 @@ class Home(LaneHome):
         super().__init__({})
         self.connections = Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000)
         self.request_bytes_max = SHARED_BUFFER_BYTES
-        self.intake = Intake(1 << 12)
+        self.intake = Intake(1 << 12, self.clock)
         self.rooms = Rooms(1 << 12)
         self.outbox = Outbox()
 
