@@ -5,6 +5,7 @@ use std::{ptr, slice};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyMemoryView, PySlice};
 
 /// A buffer held for the time of a call: its owner can neither free nor resize it meanwhile.
 pub struct Bytes(PyBuffer<u8>);
@@ -55,4 +56,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
         }
         Ok(Self(buffer))
     }
+}
+
+/// The bytes from `start` to `end` of a view. (`PySlice::new` of pyo3 0.30 never lets go of the numbers it is made of.)
+pub fn part_of<'py>(view: &Bound<'py, PyMemoryView>, start: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
+    view.get_item(view.py().get_type::<PySlice>().call1((start, end))?)
 }

@@ -2,10 +2,10 @@
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
 use super::batch::NamedTuple;
-use super::buffer::Bytes;
+use super::buffer::{Bytes, part_of};
 use super::{call, is_long};
 use crate::batch::{Header, NO_TIMESTAMP};
 use crate::compact::{self, Left, Options};
@@ -110,7 +110,7 @@ fn filter_batch<'py>(
         Left::Nothing => py.None().into_bound(py),
         Left::Unchanged => {
             let end = position + header.size();
-            PyMemoryView::from(buffer)?.get_item(PySlice::new(py, position as isize, end as isize, 1))?
+            part_of(&PyMemoryView::from(buffer)?, position, end)?
         }
         Left::Rewritten(batch) => PyBytes::new(py, batch).into_any(),
     };

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 
 use super::batch::header_to_python;
-use super::buffer::Bytes;
+use super::buffer::{Bytes, part_of};
 use super::{LONG_PLAIN, call};
 use crate::produce::Rules;
 use crate::produce_run::{self, Room, Taken};
@@ -101,7 +101,7 @@ impl Run {
         for Taken { batch_at, header, .. } in &found {
             bytes.write(py, *batch_at, &header.pack())?;
             let batch_end = batch_at + header.size();
-            batches.append(data.get_item(PySlice::new(py, *batch_at as isize, batch_end as isize, 1))?)?;
+            batches.append(part_of(data, *batch_at, batch_end)?)?;
             self.size += header.size();
         }
         self.run.add(&found);

@@ -1,5 +1,7 @@
 """Runs of Produce requests: what belongs to one, what ends it, and that both kernels say the same."""
 
+import gc
+import sys
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
@@ -228,6 +230,23 @@ def test_an_answer_without_a_place_for_what_changes_is_refused(size: int, change
     with pytest.raises(ValueError, match=f"no place at {changes_at} of the answer"):
         run.take(memoryview(bytearray(request_of(batch_of()))), 0, Exchange(PATTERN, bytes(size), changes_at))
     assert run.headers == []
+
+
+def test_nothing_is_kept_of_a_run_that_is_over() -> None:
+    """A broker takes billions of them."""
+    before, request = 400 * b"?", request_of(batch_of())
+    arrived = memoryview(bytearray(before + request))
+
+    def take_many() -> int:
+        for _ in range(500):
+            arrived[:] = before + request
+            assert begun().take(arrived, len(before), EXCHANGE) is not None
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    take_many()
+    settled = take_many()
+    assert take_many() < settled + 250
 
 
 @settings(max_examples=150)
