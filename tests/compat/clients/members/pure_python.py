@@ -8,6 +8,7 @@ from typing import Any
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import RebalanceInProgressError
 
 from members.interface import BATCH, HEARTBEAT_MS, POLL_S, TIMEOUT_S, Joining, Listener, Polled
 
@@ -62,10 +63,18 @@ class PureMember:
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """At once, or by the listener that called for it."""
-        if current_thread() is main_thread():
-            self._consumer.commit(_positions(self._topic, offsets), timeout_ms=TIMEOUT_S * 1000)
-        else:
+        if current_thread() is not main_thread():
             self._collected |= offsets
+            return
+        while offsets:
+            try:
+                self._consumer.commit(_positions(self._topic, offsets), timeout_ms=TIMEOUT_S * 1000)
+                return
+            except RebalanceInProgressError:
+                # Another member came or went meanwhile. What goes with that is committed by the listener.
+                self._consumer._coordinator.poll(timeout_ms=TIMEOUT_S * 1000)
+                kept = {one.partition for one in self._consumer.assignment()}
+                offsets = {partition: offset for partition, offset in offsets.items() if partition in kept}
 
     async def commit_collected(self) -> None:
         collected, self._collected = self._collected, {}
