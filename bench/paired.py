@@ -38,5 +38,5 @@ def _outside(rounds: int) -> int:
     """How many of the smallest can be left out, and of the largest: each round falls on either side of the median by
     the toss of a coin."""
     fewer = accumulate(comb(rounds, heads) for heads in range(rounds))
-    allowed = sum(2 * ways <= (1 - _CERTAINTY) * 2**rounds for ways in fewer)
+    allowed = sum(2 * ways <= (1 - _CERTAINTY) * (1 << rounds) for ways in fewer)
     return max(allowed - 1, 0)
