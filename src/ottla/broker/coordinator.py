@@ -114,7 +114,7 @@ class Coordinator(Generic[S]):
 
     def close(self) -> None:
         for hosted in list(self._shards.values()):
-            hosted.end("the node is stopping")
+            hosted.close("the node is stopping")
         self._shards.clear()
 
     # Deciding.

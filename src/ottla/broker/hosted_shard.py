@@ -134,13 +134,17 @@ class HostedShard(Generic[S]):
         self.apply(self.shard.loaded(now_ms), now_ms)
 
     def end(self, why: str) -> None:
-        """It is no longer this broker's, or cannot be kept: whoever waits asks another."""
+        """It is no longer this broker's, or cannot be kept."""
+        trace("coordinator.ended", partition=self.partition.name, epoch=self.leader_epoch, reason=why)
+        self.close(why)
+
+    def close(self, why: str) -> None:
+        """Whoever waits asks another."""
         self.is_over = True
         self.partition.waiters.pop(self, None)
         for timer in (self._timer, self._patience):
             if timer is not None:
                 timer.cancel()
-        trace("coordinator.ended", partition=self.partition.name, epoch=self.leader_epoch, reason=why)
         refusal = Refused(Error.NOT_COORDINATOR, why)
         for one in (*self._waiting, *self._parked.values()):
             one.refuse(refusal)

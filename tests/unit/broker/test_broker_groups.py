@@ -60,6 +60,14 @@ def join(broker: Broker, member_id: str = "", version: int = 9) -> Awaitable[Any
     return broker.send(request, version)
 
 
+async def begin_to_join(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
+    """A member that has its id and waits for the group to begin."""
+    told = await join(broker)
+    waiting = asyncio.ensure_future(join(broker, told.member_id))
+    await asyncio.sleep(0)
+    return str(told.member_id), waiting
+
+
 async def become_member(broker: Broker) -> str:
     """The only one, in the first generation."""
     told = await join(broker, version=3)
@@ -251,15 +259,26 @@ def test_a_new_leader_epoch_ends_what_waits() -> None:
     """Its offsets may be another leader's (KAFKA-20634); clients look for the coordinator and join again."""
 
     async def scenario(broker: Broker) -> None:
-        told = await join(broker)
-        waiting = asyncio.ensure_future(join(broker, told.member_id))
-        await asyncio.sleep(0)
+        member_id, waiting = await begin_to_join(broker)
         index = broker.node.groups.partition_of(GROUP)
         partition = broker.node.partition(CONSUMER_OFFSETS, index)
         partition.leader_epoch += 1
-        partition.wake_all()
+        with recording() as events:
+            partition.wake_all()
         assert (await waiting).error_code == Error.NOT_COORDINATOR
-        assert await heartbeat(broker, told.member_id) is Error.NOT_COORDINATOR
+        assert await heartbeat(broker, member_id) is Error.NOT_COORDINATOR
+        assert [event.fields["partition"] for event in events if event.name == "coordinator.ended"] == [partition.name]
+
+    simulated(scenario)
+
+
+def test_a_node_that_stops_refuses_who_waits_and_does_not_log_every_partition() -> None:
+    async def scenario(broker: Broker) -> None:
+        _, waiting = await begin_to_join(broker)
+        with recording() as events:
+            await broker.node.stop()
+        assert (await waiting).error_code == Error.NOT_COORDINATOR
+        assert "coordinator.ended" not in {event.name for event in events}
 
     simulated(scenario)
 
