@@ -132,8 +132,11 @@ def test_aborted_and_open_transactions_are_left_out_when_asked(bootstrap: str) -
     async def work(client: Client) -> None:
         topic = await made(client, "txn")
         still_open = await asyncio.to_thread(transactions, topic)
-        committed = await read(client, topic, committed=True)
-        assert [one.value for one in committed] == [b"True-%d-%d" % (number, n) for number in (0, 2) for n in range(3)]
+        expected = [b"True-%d-%d" % (number, each) for number in (0, 2) for each in range(3)]
+        async with asyncio.timeout(30):  # The markers follow what was decided.
+            while len(committed := await read(client, topic, committed=True)) < len(expected):
+                await asyncio.sleep(0.05)
+        assert [one.value for one in committed] == expected
         assert len(await read(client, topic)) == 15
         await asyncio.to_thread(still_open.abort_transaction, 30)
 

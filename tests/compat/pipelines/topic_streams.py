@@ -75,10 +75,10 @@ class Stream:
     def epoch(self) -> list[Row]:
         return self.read(self.plan())
 
-    def next_rows(self) -> list[Row]:
-        """Of the first epoch that has any: what is new in a cluster takes a moment to be known."""
+    def next_rows(self, at_least: int = 1) -> list[Row]:
+        """Of epochs until there are so many: what is new in a cluster takes a moment to be known."""
         rows: list[Row] = []
-        wait_until(lambda: bool(rows.extend(self.epoch()) or rows), "an epoch with records")
+        wait_until(lambda: bool(rows.extend(self.epoch()) or len(rows) >= at_least), f"epochs with {at_least} records")
         return rows
 
     def rest(self) -> list[list[Row]]:
