@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from members.interface import Kind
-from members.process import Group
+from members.process import Group, MemberProcess
 from members.program import COMMIT
 from nodes.groups import hurry
 from nodes.ottla_node import running_node
@@ -48,6 +48,23 @@ def produce(server: Server, topic: str, values: range) -> None:
     for value in values:
         producer.produce(topic, str(value), partition=value % PARTITIONS)
     assert producer.flush(30) == 0
+
+
+def two_members(
+    server: Server, topic: str, group: Group, names: tuple[str | None, str | None] = (None, None), **settings: int
+) -> tuple[MemberProcess, MemberProcess]:
+    """With three partitions each, of which all sixty records are read and committed.
+
+    One after the other: a partition that librdkafka loses while it looks where to begin, it goes on fetching, and
+    gives out what it has though the partition is another's, or its own again.
+    """
+    produce(server, topic, range(60))
+    first = group.join(names[0], **settings)
+    assert group.read(60) == list(range(60))
+    first.commit()
+    second = group.join(names[1], **settings)
+    group.settle(PARTITIONS, 3, 3)
+    return first, second
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=named)
@@ -101,13 +118,8 @@ def test_what_members_keep_when_another_joins(server: Server, topics: Topics, ki
 def test_static_member_killed_and_restarted_disturbs_nobody(server: Server, topics: Topics, kind: Kind) -> None:
     """Within its session it comes back to what it had, and the others do not hear of it (KIP-345)."""
     topic = topics.create(server, partitions=PARTITIONS)
-    produce(server, topic, range(60))
     with group_of(server, topic, kind) as group:
-        static, other = group.join("one"), group.join("two")
-        group.settle(PARTITIONS, 3, 3)
-        assert group.read(60) == list(range(60))
-        for member in group.members:
-            member.commit()
+        static, other = two_members(server, topic, group, ("one", "two"))
         had, heard = set(static.owned), list(other.events)
         group.kill(static)
         again = group.join("one")
@@ -149,18 +161,10 @@ def test_newer_of_two_members_with_one_instance_id_is_refused(server: Server, to
 def test_partitions_of_a_killed_member_go_on_where_it_committed(server: Server, topics: Topics, kind: Kind) -> None:
     """What it had read since is read again by whoever gets its partitions; nothing else is."""
     topic = topics.create(server, partitions=PARTITIONS)
-    produce(server, topic, range(60))
     with group_of(server, topic, kind, SOON_MS) as group:
-        # One after the other: a partition that librdkafka loses while it looks where to begin, it goes on fetching, and
-        # gives out what it has when it gets the partition again.
-        first = group.join(session_ms=SOON_MS)
-        assert group.read(60) == list(range(60))
-        first.commit()
-        group.join(session_ms=SOON_MS)
-        group.settle(PARTITIONS, 3, 3)
+        victim, _ = two_members(server, topic, group, session_ms=SOON_MS)
         produce(server, topic, range(60, 90))
         assert group.read(90) == list(range(90))
-        victim = group.members[0]
         uncommitted = [int(one.value) for one in victim.got if int(one.value) >= 60]
         group.kill(victim)
         group.settle(PARTITIONS, 6)
@@ -174,14 +178,8 @@ def test_group_goes_on_after_its_broker_was_killed(tmp_path: Path, topics: Topic
     """Members and offsets are in the log: after a kill -9 nobody reads anything again."""
     with running_node(tmp_path, KEEPING | QUICK_GROUPS) as node:
         topic = topics.create(node, partitions=PARTITIONS)
-        produce(node, topic, range(60))
         with group_of(node, topic, kind) as group:
-            group.join()
-            group.join()
-            group.settle(PARTITIONS, 3, 3)
-            assert group.read(60) == list(range(60))
-            for member in group.members:
-                member.commit()
+            two_members(node, topic, group)
             node.kill()
             node.start()
             produce(node, topic, range(60, 90))
