@@ -123,8 +123,11 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._own)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._own is None and self._produce_lanes is not None and self._intake.keep(self, nbytes):
-            return
+        if self._own is None:
+            if self._produce_lanes is not None and self._intake.keep(self, nbytes):
+                return
+            if self._fetch_lanes is not None and self._take_lone_fetch(nbytes):
+                return
         self.last_active_ms = self.node.clock.monotonic_ms()
         if self._own is not None:
             self._filled += nbytes
@@ -134,6 +137,24 @@ class Connection(asyncio.BufferedProtocol):
             self._take_all(self._intake.room[:nbytes])
         if self._ready:
             self.node.outbox.add(self)
+
+    def _take_lone_fetch(self, size: int) -> bool:
+        """Whether all that was received is one Fetch like one before, and nothing else is under way, as with most
+        readers: then it is taken, past everything that others need."""
+        if self._open or self._paused or self._closed or self._pace is not None:
+            return False
+        data = self._intake.room
+        if _SIZE.unpack_from(data)[0] + _SIZE.size != size:
+            return False
+        self._appends.write()
+        if not self._take_fetch_lane(data[_SIZE.size : size]):
+            return False
+        self.last_active_ms = self.node.clock.monotonic_ms()
+        if self._is_behind():
+            self._pause()
+        if self._ready:
+            self.node.outbox.add(self)
+        return True
 
     def take(self, data: memoryview, now_ms: int) -> None:
         """Handle what has waited for the end of the round."""
@@ -175,10 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             position = after
             if self._is_behind() and not self._paused:
                 self._appends.write()
-                self._paused = True
-                self._transport.pause_reading()
-                if self._pace is not None:
-                    self._pace.interrupt(self.last_active_ms)
+                self._pause()
         if position:
             self.half_frame_since_ms = None  # What is left is another frame.
             if self._pace is not None:
@@ -187,6 +205,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._begin_pacing(data)
         if position < end:
             self._keep(data[position:])
+
+    def _pause(self) -> None:
+        """Read no more until the client has caught up."""
+        self._paused = True
+        self._transport.pause_reading()
+        if self._pace is not None:
+            self._pace.interrupt(self.last_active_ms)
 
     def _take_frame(self, data: memoryview, position: int) -> int | None:
         """Handle the frame at `position`; where it ends, None if it is not whole or cannot be one."""
@@ -304,7 +329,10 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answered, Waiter):
             self._wait_for(answered, Call(self.node, self, ApiKey.FETCH, self._fetch_lanes.version, 0, None))
         elif answered is not None:
-            self._take_turn(answered)
+            if len(answered) > 1 and not (self._open or self._ready or self._held):
+                self._outlet.send(answered)  # Nobody's turn comes before, and it is too large to wait for company.
+            else:
+                self._take_turn(answered)
         return answered is not None
 
     def _learn_fetch(self, frame: memoryview, request: Request) -> None:

@@ -172,13 +172,9 @@ class _Lane:
         partition = self._known.on(node)
         partition.check_epoch(self._leader_epoch)
         limit = min(self._limit, node.config[FETCH_MAX_BYTES])
-        committed_only = self._committed_only
-        records = partition.read(offset, limit, committed_only=committed_only, whole_batch=True)
-        if (
-            committed_only
-            and records.length
-            and partition.log.aborted_among(records, offset, partition.last_stable_offset)
-        ):
+        bound = partition.bound(committed_only=self._committed_only)
+        records = partition.read(offset, limit, bound, whole_batch=True)
+        if self._committed_only and records.length and partition.log.aborted_among(records, offset, bound):
             return partition, None
         return partition, records
 

@@ -172,13 +172,18 @@ class Partition:
             raise Refused(Error.FENCED_LEADER_EPOCH, f"{self.name}: epoch {asked} is over, {self.leader_epoch} leads")
         raise Refused(Error.UNKNOWN_LEADER_EPOCH, f"{self.name}: epoch {asked} is not known here yet")
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool, whole_batch: bool) -> Slice:
-        upper = self.last_stable_offset if committed_only else self.high_watermark
+    def bound(self, *, committed_only: bool) -> int:
+        """Readers get nothing that is at or past it."""
         log = self.log.log
-        # A reader may stand between the bound and the end of the log: nothing for it yet, but no mistake either.
-        if upper <= offset <= log.end_offset and offset >= log.log_start_offset:
-            return Slice(None, 0, 0, offset)
-        return self.log.read(offset, max_bytes, upper, whole_batch=whole_batch)
+        return log.last_stable_offset if committed_only else log.high_watermark
+
+    def read(self, offset: int, max_bytes: int, bound: int, *, whole_batch: bool) -> Slice:
+        if offset >= bound:
+            # A reader may stand between the bound and the end of the log: nothing for it yet, but no mistake either.
+            log = self.log.log
+            if log.log_start_offset <= offset <= log.end_offset:
+                return Slice(None, 0, 0, offset)
+        return self.log.read(offset, max_bytes, bound, whole_batch=whole_batch)
 
     def wake_all(self) -> None:
         """Let every waiter look: the partition is going away or has changed."""

@@ -31,13 +31,15 @@ class Reading:
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, *, whole_batch: bool) -> Slice:
         """See `PartitionLog.read`; the offset is in the log and below `upper_offset`."""
+        found, index = self._where_cut(offset)
         asked = offset, max_bytes, upper_offset, whole_batch
-        shared = self._recent.slice_for(asked)
-        if shared is not None:
-            return shared
-        found, index = self._find(offset)
         if found is None:
-            return Slice(None, 0, 0, offset)
+            shared = self._recent.slice_for(asked)
+            if shared is not None:
+                return shared
+            found, index = self._find(offset)
+            if found is None:
+                return Slice(None, 0, 0, offset)
         available = self._end_position(index, upper_offset) - found.position
         size = found.header.size
         wanted = max(max_bytes, size) if whole_batch else max_bytes
@@ -48,17 +50,22 @@ class Reading:
             self._recent.share(asked, part)
         return part
 
+    def _where_cut(self, offset: int) -> tuple[Found | None, int]:
+        """The batch that begins at `offset`, if a slice was cut in it, and the index of its segment."""
+        cut = self._cuts.get(offset)
+        if cut is not None:
+            index = self._log.segment_at(offset)
+            if cut[0] is self._log.segments[index]:
+                return cut[1], index
+        return None, -1
+
     def _find(self, offset: int) -> tuple[Found | None, int]:
         """The first batch that ends at or after `offset`, and the index of its segment."""
         segments = self._log.segments
         found = self._recent.beginning_at(offset)
         if found is not None:
             return found, len(segments) - 1
-        first = self._log.segment_at(offset)
-        cut = self._cuts.get(offset)
-        if cut is not None and cut[0] is segments[first]:
-            return cut[1], first
-        for index in range(first, len(segments)):
+        for index in range(self._log.segment_at(offset), len(segments)):
             found = self._look_ups.locate(segments[index], offset)
             if found is not None:
                 return found, index
@@ -82,17 +89,14 @@ class Reading:
             return True
         segment = self._log.segments[self._log.segment_at(part.first_offset)]
         end = part.position + part.length
-        last = self._here.of(segment).last_begun_before(end)
-        if last is None:
+        position, header = self._here.of(segment).last_begun_before(end)
+        if position is None:
             return False
-        if last.header is not None and last.position + last.header.size > end:
-            self._remember(segment, Found(last.position, last.header))
-        return end - last.position <= _WARM_SPAN or part.file.read_warm(end - 1, 1) is not None
-
-    def _remember(self, segment: Segment, cut: Found) -> None:
-        if len(self._cuts) >= _CUTS_REMEMBERED:
-            del self._cuts[next(iter(self._cuts))]
-        self._cuts[cut.header.base_offset] = segment, cut
+        if header is not None and position + header.size > end:
+            if len(self._cuts) >= _CUTS_REMEMBERED:
+                del self._cuts[next(iter(self._cuts))]
+            self._cuts[header.base_offset] = segment, Found(position, header)
+        return end - position <= _WARM_SPAN or part.file.read_warm(end - 1, 1) is not None
 
     def forget(self) -> None:
         """Batches are about to be cut off (Rule 3)."""

@@ -26,14 +26,6 @@ class Found(NamedTuple):
     header: BatchHeader
 
 
-class LastBegun(NamedTuple):
-    """The last batch before a position that could be told of without waiting for the disk."""
-
-    position: int
-    header: BatchHeader | None
-    """None where the log or its index is damaged: who follows the index finds out which."""
-
-
 class TimeFound(NamedTuple):
     offset: int
     timestamp: int
@@ -187,8 +179,10 @@ class SegmentFiles:
             end_offset = found.header.next_offset
         return end_offset
 
-    def last_begun_before(self, end: int) -> LastBegun | None:
-        """The last batch that begins before `end`, from what is in memory of the log; None where it is not there.
+    def last_begun_before(self, end: int) -> tuple[int | None, BatchHeader | None]:
+        """The position and header of the last batch that begins before `end`, from what is in memory of the log; no
+        position where it is not there, no header where the log or its index is damaged: who follows the index finds
+        out which.
 
         Where batches are smaller than the index expects, only those up to the next index entry are looked at: an
         earlier one may be told of.
@@ -197,18 +191,18 @@ class SegmentFiles:
         begin = position = hint[1] if hint else 0
         data = self.log.read_warm(begin, HEADER_SIZE)
         if data is None:
-            return None
+            return None, None
         try:
             header = read_header(data)
             if hint and header.last_offset != self.segment.base_offset + hint[0]:
-                return LastBegun(begin, None)
+                return begin, None
             if begin + header.size < end:
                 data = self.log.read_warm(begin, min(_BETWEEN_ENTRIES, self.segment.size - begin)) or b""
                 while (following := position + header.size) < end and following - begin + HEADER_SIZE <= len(data):
                     position, header = following, read_header(data, following - begin)
         except CorruptBatch:
-            return LastBegun(position, None)
-        return LastBegun(position, header)
+            return position, None
+        return position, header
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on.

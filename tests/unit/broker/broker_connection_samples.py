@@ -19,13 +19,22 @@ class Transport(asyncio.Transport):
         super().__init__({"peername": ("10.0.0.9", 1234)})
         self.sent = bytearray()
         self.aborted = False
+        self.is_paused = False
+        self.queued_bytes = 0
+        """What the client has not taken, as this transport is told to say."""
 
     def writelines(self, list_of_data: Any) -> None:
         for data in list_of_data:
             self.sent += data
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.queued_bytes
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def abort(self) -> None:
         self.aborted = True

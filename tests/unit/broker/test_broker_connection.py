@@ -104,3 +104,30 @@ def test_answers_leave_when_what_they_tell_of_is_written_or_never(is_written: bo
     if is_written:
         arrive(connection, request)
         assert len(asked) == 1, "once is enough"
+
+
+class LargeAnswers:
+    """Lanes of a reader that is always given much."""
+
+    version = 12
+    answer = (b"head", bytes(1 << 16), b"tail")
+
+    def take(self, _frame: memoryview) -> list[bytes]:
+        return list(self.answer)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_reader_that_does_not_take_its_answers_is_not_read_from_until_it_does(requests: int) -> None:
+    """Whether it sends requests one by one or together: what it does not take lies in the broker's memory."""
+    connection, transport = new_connection()
+    lanes: Any = LargeAnswers()
+    connection._fetch_lanes = lanes
+    answer = b"".join(LargeAnswers.answer)
+    arrive(connection, FRAME * requests)
+    assert (bytes(transport.sent), transport.is_paused) == (answer * requests, False)
+    transport.queued_bytes = 1 << 20
+    arrive(connection, FRAME * requests)
+    assert (bytes(transport.sent), transport.is_paused) == (answer * (requests + 1), True)
+    transport.queued_bytes = 0
+    connection.resume_writing()
+    assert (bytes(transport.sent), transport.is_paused) == (answer * 2 * requests, False)

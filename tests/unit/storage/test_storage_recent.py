@@ -124,9 +124,9 @@ def test_where_a_slice_was_cut_is_not_believed_of_another_segment() -> None:
         place.append(value=bytes(50))
     following = cut_at_the_first_batch_after(place, 0)
     segments = place.log.log.segments
-    assert place.log._reading._find(following)[0] is place.log._reading._cuts[following][1]
+    assert place.log._reading._where_cut(following)[0] is place.log._reading._cuts[following][1]
     segments[0] = copy(segments[0])
-    assert place.log._reading._find(following)[0] is not place.log._reading._cuts[following][1]
+    assert place.log._reading._where_cut(following)[0] is None
 
 
 def test_readers_who_wait_together_get_the_same_slice() -> None:

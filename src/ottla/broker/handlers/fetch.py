@@ -86,7 +86,8 @@ def _read(request: FetchRequest, node: "Node", version: int, asked: Asked) -> _R
             partition.check_epoch(wanted.current_leader_epoch)
             # The first batch of all comes whole, however large, so that every reader gets on.
             limit = min(wanted.partition_max_bytes, left)
-            records = partition.read(wanted.fetch_offset, limit, committed_only=committed_only, whole_batch=size == 0)
+            bound = partition.bound(committed_only=committed_only)
+            records = partition.read(wanted.fetch_offset, limit, bound, whole_batch=size == 0)
             data = _data(partition, wanted, records, committed_only=committed_only)
         except Refused as refusal:
             refused = True
