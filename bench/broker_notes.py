@@ -17,6 +17,7 @@ LINES = {
     "_walk": "the reference kernel's walk over the records",
     "_run": "the reference kernel's comparison of records of one size, by columns",
     "Waiter.__init__": "an entry in the node's waiting room, which has one timer for all; it was a future",
+    "Vigil._go_round": "the loop stays awake while a client that asks again at once does so",
     "Outbox.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
     "Appends.take": "requests like the one before are not decoded again: one call of the kernel checks, numbers and "
     "answers all that a connection sent",
@@ -34,10 +35,9 @@ _SENDFILE = (
 )
 
 MISSES = {
-    "produce 10 x 100 B, 1 connection": "a broker that sleeps between two requests finds its code and data gone from "
-    "the processor's caches: `perf` counts twice the time in the interpreter for each request of this load as for one "
-    "of a hundred connections, and a third of all is the system's (waking the client 18 %, sleeping 9 %). The system "
-    "calls are `epoll_pwait`, `read`, `pwritev`, `send`, one each",
+    "produce 10 x 100 B, 1 connection": "between two requests of a client that is alone and waits for each answer the "
+    "broker stays awake (`broker/vigil`): all the time that the client takes counts as the broker's CPU, which is a "
+    "tenth more than falling asleep and being woken would",
     "consume 100 B, catch-up": "the client is what is measured: the broker is idle nine tenths of the time (its CPU "
     "seconds against the seconds the load takes); `bytes only` has no such client",
     "consume 1,000 B, catch-up": f"the client is what is measured: the broker is idle most of the time. {_SENDFILE}",

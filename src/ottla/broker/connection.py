@@ -129,25 +129,28 @@ class Connection(asyncio.BufferedProtocol):
             if self._fetch_lanes is not None and self._take_lone_fetch(nbytes):
                 return
         self.last_active_ms = self.node.clock.monotonic_ms()
+        is_one_request = False
         if self._own is not None:
             self._filled += nbytes
             if self._filled >= self._needed():
                 self._take_own()
         else:
-            self._take_all(self._intake.room[:nbytes])
-        if self._ready:
-            self.node.outbox.add(self)
+            data = self._intake.room[:nbytes]
+            is_one_request = self._pace is None and _is_one_frame(data)
+            self._take_all(data)
+        if self._ready and self.node.outbox.add(self) and is_one_request:
+            self.node.vigil.answered(self.last_active_ms)
 
     def _take_lone_fetch(self, size: int) -> bool:
         """Whether all that was received is one Fetch like one before, and nothing else is under way, as with most
         readers: then it is taken, past everything that others need."""
         if self._open or self._paused or self._closed or self._pace is not None:
             return False
-        data = self._intake.room
-        if _SIZE.unpack_from(data)[0] + _SIZE.size != size:
+        data = self._intake.room[:size]
+        if not _is_one_frame(data):
             return False
         self._appends.write()
-        if not self._take_fetch_lane(data[_SIZE.size : size]):
+        if not self._take_fetch_lane(data[_SIZE.size :]):
             return False
         self.last_active_ms = self.node.clock.monotonic_ms()
         if self._is_behind():
@@ -457,3 +460,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outlet.close()
         if not self._lost:
             self._transport.abort()
+
+
+def _is_one_frame(data: memoryview) -> bool:
+    size = len(data)
+    return size >= _SIZE.size and size == _SIZE.unpack_from(data)[0] + _SIZE.size

@@ -20,6 +20,7 @@ from ottla.broker.quorum import MetadataQuorum
 from ottla.broker.rooms import Rooms
 from ottla.broker.tasks import every
 from ottla.broker.transactions import Transactions
+from ottla.broker.vigil import Vigil
 from ottla.broker.waiters import WaitingRoom
 from ottla.config import (
     BROKER_RACK,
@@ -82,6 +83,7 @@ class Node:
         random: Random,
         network: Network,
         new_id: Callable[[], bytes] = random_id,
+        processors: int = 1,
     ) -> None:
         self.file = config
         """As the node was started; `config` has what was changed since."""
@@ -108,6 +110,7 @@ class Node:
         self.intake = Intake(SHARED_BUFFER_BYTES, clock)
         self.rooms = Rooms(ROOM_BYTES)
         self.outbox = Outbox()
+        self.vigil = Vigil(processors=processors)
         self.lookout = Lookout(clock)
         self.waiting_room = WaitingRoom()
         self.metadata: MetadataQuorum

@@ -22,12 +22,12 @@ class Outbox:
         self._last: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, sender: Sender) -> None:
-        """Let it send, at the end of this round at the latest; once is enough."""
+    def add(self, sender: Sender) -> bool:
+        """Let it send, at the end of this round at the latest; once is enough. Whether it is alone, and has sent."""
         if not self._waiting:
             if sender is self._last:
                 sender.send_ready()
-                return
+                return True
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._send)
@@ -35,6 +35,7 @@ class Outbox:
         self._last = sender
         if len(self._waiting) >= _TOGETHER_MAX:
             self._send()
+        return False
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import ipaddress
 import logging
+import os
 import random
 import resource
 import signal
@@ -63,6 +64,11 @@ def serve(wanted: Wanted) -> int:
     return 0
 
 
+def _processors() -> int:
+    """How many this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 async def _run(config: Config) -> None:
     network = TcpNetwork(
         # Connections are accepted between requests. Of a crowd that comes at once, whoever finds no room to wait tries
@@ -72,7 +78,14 @@ async def _run(config: Config) -> None:
         send_buffer_bytes=config[SOCKET_SEND_BUFFER_BYTES] if config.is_set(SOCKET_SEND_BUFFER_BYTES) else -1,
         receive_buffer_bytes=config[SOCKET_RECEIVE_BUFFER_BYTES] if config.is_set(SOCKET_RECEIVE_BUFFER_BYTES) else -1,
     )
-    node = Node(config, disk=LocalDisk(), clock=SystemClock(), random=random.SystemRandom(), network=network)
+    node = Node(
+        config,
+        disk=LocalDisk(),
+        clock=SystemClock(),
+        random=random.SystemRandom(),
+        network=network,
+        processors=_processors(),
+    )
     await node.start()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,0 +1,95 @@
+"""Staying awake: only for a client that asks again and again at once, and not longer than a moment."""
+
+import asyncio
+from struct import pack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from broker_connection_samples import arrive, new_connection
+
+from ottla.broker.connection import Connection
+from ottla.broker.vigil import ROUNDS_MAX, SEEN, SEEN_WITHIN_MS, Vigil
+
+UNKNOWN_VERSION = pack(">ihhih", 10, 18, 99, 1, -1)
+"""ApiVersions in a version that nobody knows is answered at once."""
+
+
+def answer(vigil: Vigil, times: int, *, within_ms: int = 0) -> None:
+    for number in range(times):
+        vigil.answered(1000 + (within_ms if number == times - 1 else 0))
+
+
+async def rounds_awake(vigil: Vigil) -> int:
+    rounds = 0
+    while vigil.is_awake:
+        rounds += 1
+        await asyncio.sleep(0)
+    return rounds
+
+
+def test_a_client_that_asks_again_at_once_is_stayed_awake_for_a_moment_and_has_to_be_seen_again() -> None:
+    async def scenario() -> None:
+        vigil = Vigil(processors=2)
+        for _ in range(2):
+            answer(vigil, SEEN - 1)
+            assert not vigil.is_awake
+            answer(vigil, 1)
+            assert await rounds_awake(vigil) in (ROUNDS_MAX, ROUNDS_MAX + 1)
+
+    asyncio.run(scenario())
+
+
+def test_every_answer_begins_the_moment_anew() -> None:
+    async def scenario() -> None:
+        vigil = Vigil(processors=2)
+        answer(vigil, SEEN)
+        for _ in range(3):
+            for _ in range(ROUNDS_MAX - 1):
+                await asyncio.sleep(0)
+            assert vigil.is_awake
+            answer(vigil, 1)
+        assert await rounds_awake(vigil) in (ROUNDS_MAX, ROUNDS_MAX + 1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("processors", "within_ms"), [(1, 0), (2, SEEN_WITHIN_MS + 1)])
+def test_nobody_stays_awake_for_a_slow_client_or_on_its_processor(processors: int, within_ms: int) -> None:
+    async def scenario() -> None:
+        vigil = Vigil(processors=processors)
+        answer(vigil, SEEN, within_ms=within_ms)
+        assert not vigil.is_awake
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "is_alone", "counted"),
+    [
+        ([UNKNOWN_VERSION], True, 1),
+        ([UNKNOWN_VERSION, UNKNOWN_VERSION], True, 2),
+        ([UNKNOWN_VERSION], False, 0),
+        ([UNKNOWN_VERSION * 2], True, 0),
+        ([UNKNOWN_VERSION[:6], UNKNOWN_VERSION[6:]], True, 0),
+        ([UNKNOWN_VERSION + UNKNOWN_VERSION[:6], UNKNOWN_VERSION[6:]], True, 0),
+    ],
+)
+def test_requests_count_that_come_one_by_one_from_a_client_alone(
+    pieces: list[bytes], is_alone: bool, counted: int
+) -> None:
+    """Who sends on without waiting streams, and is better read some requests at a time."""
+    connection, transport = new_connection()
+    told: list[int] = []
+    node: Any = connection.node
+
+    def add(sender: Connection) -> bool:
+        sender.send_ready()
+        return is_alone
+
+    node.outbox = SimpleNamespace(add=add)
+    node.vigil = SimpleNamespace(answered=told.append)
+    for piece in pieces:
+        arrive(connection, piece)
+    assert len(told) == counted
+    assert transport.sent
