@@ -44,8 +44,8 @@ class Load:
     def times_the_rounds(self) -> int:
         """Of other loads. Reading costs a broker so little that where the system lets the client run, and how often
         the one wakes the other, is most of what differs from round to round. Who writes has slow rounds whenever the
-        system has to ask the host of a virtual machine for memory: there have to be some without. So with latencies: one
-        pause of the machine is a round's slowest answers."""
+        system has to ask the host of a virtual machine for memory: there have to be some without. So with
+        latencies: one pause of the machine is a round's slowest answers."""
         times = {"consume": 8, "read bytes": 3, "produce": 2, "produce from many": 3, "produce paced": 2}
         return times.get(self.job["kind"], 1)
 
