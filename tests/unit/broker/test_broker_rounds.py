@@ -17,6 +17,7 @@ from ottla.broker.connections import Connections
 from ottla.broker.intake import Intake
 from ottla.broker.outbox import Outbox
 from ottla.broker.rooms import Rooms
+from ottla.broker.vigil import Vigil
 from ottla.kernel import Record
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import Error
@@ -36,6 +37,7 @@ class Home(LaneHome):
         self.intake = Intake(1 << 12, self.clock)
         self.rooms = Rooms(1 << 12)
         self.outbox = Outbox()
+        self.vigil = Vigil(processors=2)
 
     def connect(self) -> tuple[Connection, Transport]:
         node: Any = self
