@@ -60,8 +60,8 @@ MUTANTS = [
     Mutant(
         "fetch-above-watermark",
         PARTITION,
-        "upper = self.last_stable_offset if committed_only else self.high_watermark",
-        "upper = self.log.log.end_offset",
+        "return log.last_stable_offset if committed_only else log.high_watermark",
+        "return log.end_offset",
         "what may be lost is read",
     ),
     Mutant("waiter-never-woken", PARTITION, "waiter.grown(max(size, 1))", "pass", "long polls end by time only"),
@@ -205,8 +205,8 @@ MUTANTS = [
     Mutant(
         "open-transaction-readable",
         PARTITION,
-        "upper = self.last_stable_offset if committed_only else self.high_watermark",
-        "upper = self.high_watermark",
+        "return log.last_stable_offset if committed_only else log.high_watermark",
+        "return log.high_watermark",
         "a reader at read_committed is given what nobody has committed",
     ),
     Mutant(
