@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 """How much of an epoch waits for brokers at a time; the rest stays where it is computed."""
 _TOPIC_TIMEOUT_MS: Final = 60_000
+_PENDING_S: Final = 3.0
 _UNLIMITED_MS: Final = 2**31 - 1
 _TOO_LARGE: Final = frozenset({Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE})
 _REFUSED: Final = _TOO_LARGE | {Error.INVALID_RECORD, Error.INVALID_TIMESTAMP}
@@ -231,7 +232,7 @@ async def _taken(
 ) -> Transactions:
     """The task's transactional id, taken from whoever had it, unless that is a later run."""
     if writer.run:
-        check_run(writer, await _marker(client, target, writer))
+        check_run(writer, await _marker_of_the_last(client, target, writer))
     transactional_id = target.identity.transactional_id(target.sink, writer.task)
     transactions = Transactions(client, sender, identities, transactional_id, target.transaction_timeout_ms)
     sender.transactions = transactions
@@ -270,8 +271,18 @@ async def _write_once(
     return gathering.written(epoch)
 
 
-async def _marker(client: Client, target: Target, writer: Writer) -> Marker | None:
-    found = (await committed_offsets(client, [writer.group_id], stable=True))[writer.group_id]
+async def _marker_of_the_last(client: Client, target: Target, writer: Writer) -> Marker | None:
+    """The marker before the id is taken. One that is about to be committed is waited for, but only for a moment: who
+    sent it may be dead, and then nothing ends its transaction but taking the id, or its time-out."""
+    try:
+        async with asyncio.timeout(_PENDING_S):
+            return await _marker(client, target, writer)
+    except TimeoutError:
+        return await _marker(client, target, writer, stable=False)
+
+
+async def _marker(client: Client, target: Target, writer: Writer, *, stable: bool = True) -> Marker | None:
+    found = (await committed_offsets(client, [writer.group_id], stable=stable))[writer.group_id]
     if isinstance(found, ClientError):
         raise found
     committed = found.get(_place(target))

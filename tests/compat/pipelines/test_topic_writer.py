@@ -19,6 +19,7 @@ import epoch_rows
 import pyarrow as pa
 import pytest
 from committed_records import committed, committed_now, marker
+from confluent_kafka import Consumer, Producer, TopicPartition
 from epoch_rows import SINK, batch_of, parts_of, values_of
 from nodes.ottla_node import OttlaNode, running_node
 from nodes.topics import KEEPING, Server, Topics
@@ -133,6 +134,29 @@ def test_a_zombie_is_fenced(server: Server, topics: Topics) -> None:
         sink.write(0, overtaken())
     assert lost_and_doubled(sink.seen(), 1) == (0, 0)
     assert sink.write(0).skipped
+
+
+def test_an_attempt_that_died_with_its_marker_sent_and_not_committed_holds_nobody_up(
+    server: Server, topics: Topics
+) -> None:
+    """Its transaction stays open for ten minutes, unless its id is taken; offsets of an open one are not told."""
+    sink = Sink(server, topics, run="0001")
+    sink.write(0)
+    dead = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "transactional.id": sink.target.identity.transactional_id(SINK, 0),
+            "transaction.timeout.ms": 600_000,
+        }
+    )
+    dead.init_transactions(30)
+    dead.begin_transaction()
+    dead.produce(sink.topic, b"never committed", partition=0)
+    dead.flush(30)
+    group = Consumer({"bootstrap.servers": server.bootstrap, "group.id": sink.group_id}).consumer_group_metadata()
+    dead.send_offsets_to_transaction([TopicPartition(sink.topic, 0, 2)], group, 30)
+    assert not sink.write(1).skipped
+    assert (lost_and_doubled(sink.seen(), 2), sink.marker()) == ((0, 0), 2)
 
 
 def test_a_run_that_took_over_is_not_disturbed_by_the_older_one(server: Server, topics: Topics) -> None:
