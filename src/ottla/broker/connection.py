@@ -123,6 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._own)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.node.vigil.reads += 1
         if self._own is None:
             if self._produce_lanes is not None and self._intake.keep(self, nbytes):
                 return

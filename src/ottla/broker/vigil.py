@@ -5,7 +5,8 @@ fall asleep and to be woken takes longer than that, most of all in a virtual mac
 else's meanwhile. So the loop goes round without sleeping, for a moment:
 
 Rule 1: only for a client that is served alone, that asked so soon again and again, and that never sent on without
-        waiting: who streams is better read some requests at a time (`core/read_pace`).
+        waiting: who streams is better read some requests at a time (`core/read_pace`), and of many who ask in turn,
+        more have asked when the loop has slept.
 Rule 2: who does not come within some rounds of the loop is slept for, and has to be seen again.
 Rule 3: nobody stays awake where the client would have no other processor to run on.
 """
@@ -23,6 +24,9 @@ class Vigil:
 
     def __init__(self, *, processors: int) -> None:
         self._is_possible = processors > 1
+        self.reads = 0
+        """How often any connection was read; who is read counts it."""
+        self._reads_before = 0
         self._seen = 0
         self._since_ms = 0
         self._rounds_left = 0
@@ -31,9 +35,14 @@ class Vigil:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def answered(self, now_ms: int) -> None:
-        """A client that is served alone has its answer, to a request of this time."""
+        """The request of one read, at this time, has its answer; the answer before was this client's, too."""
+        is_alone = self.reads - self._reads_before == 1
+        self._reads_before = self.reads
+        if not is_alone or not self._is_possible:
+            self._seen = self._rounds_left = 0
+            return
         self._rounds_left = ROUNDS_MAX
-        if self.is_awake or not self._is_possible:
+        if self.is_awake:
             return
         if not self._seen:
             self._since_ms = now_ms

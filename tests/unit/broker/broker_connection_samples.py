@@ -8,6 +8,7 @@ from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
 from ottla.broker.intake import Intake
 from ottla.broker.rooms import Rooms
+from ottla.broker.vigil import Vigil
 
 REQUEST_BYTES_MAX = 1000
 
@@ -48,6 +49,7 @@ def new_connection() -> tuple[Connection, Transport]:
         request_bytes_max=REQUEST_BYTES_MAX,
         intake=Intake(1 << 16, clock),
         rooms=Rooms(1 << 16),
+        vigil=Vigil(processors=1),
     )
     connection, transport = Connection(node, "PLAINTEXT"), Transport()
     connection.connection_made(transport)

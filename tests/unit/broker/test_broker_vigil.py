@@ -15,8 +15,9 @@ UNKNOWN_VERSION = pack(">ihhih", 10, 18, 99, 1, -1)
 """ApiVersions in a version that nobody knows is answered at once."""
 
 
-def answer(vigil: Vigil, times: int, *, within_ms: int = 0) -> None:
+def answer(vigil: Vigil, times: int, *, within_ms: int = 0, reads: int = 1) -> None:
     for number in range(times):
+        vigil.reads += reads
         vigil.answered(1000 + (within_ms if number == times - 1 else 0))
 
 
@@ -64,6 +65,21 @@ def test_nobody_stays_awake_for_a_slow_client_or_on_its_processor(processors: in
     asyncio.run(scenario())
 
 
+def test_who_is_not_alone_is_not_stayed_awake_for_and_ends_it() -> None:
+    """Of many connections some come twice in a row; awake, the loop would read each of them by itself."""
+
+    async def scenario() -> None:
+        vigil = Vigil(processors=2)
+        answer(vigil, 3 * SEEN, reads=2)
+        assert not vigil.is_awake
+        answer(vigil, SEEN)
+        assert vigil.is_awake
+        answer(vigil, 1, reads=2)
+        assert await rounds_awake(vigil) <= 1
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("pieces", "is_alone", "counted"),
     [
@@ -88,7 +104,7 @@ def test_requests_count_that_come_one_by_one_from_a_client_alone(
         return is_alone
 
     node.outbox = SimpleNamespace(add=add)
-    node.vigil = SimpleNamespace(answered=told.append)
+    node.vigil = SimpleNamespace(answered=told.append, reads=0)
     for piece in pieces:
         arrive(connection, piece)
     assert len(told) == counted
