@@ -36,8 +36,8 @@ _SENDFILE = (
 
 MISSES = {
     "produce 10 x 100 B, 1 connection": "between two requests of a client that is alone and waits for each answer the "
-    "broker stays awake (`broker/vigil`): all the time that the client takes counts as the broker's CPU, which is a "
-    "tenth more than falling asleep and being woken would",
+    "broker stays awake (`broker/vigil`): all the time that the client takes counts as the broker's CPU, which is "
+    "a seventh more than falling asleep and being woken would",
     "consume 100 B, catch-up": "the client is what is measured: the broker is idle nine tenths of the time (its CPU "
     "seconds against the seconds the load takes); `bytes only` has no such client",
     "consume 1,000 B, catch-up": f"the client is what is measured: the broker is idle most of the time. {_SENDFILE}",
