@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.client.client import RETRY, Client
-from ottla.client.core.accumulator import Accumulator, Batch, Draft, Headers
+from ottla.client.core.accumulator import Accumulator, Batch, Bytes, Draft, Headers, checked_text
 from ottla.client.core.addresses import Address
 from ottla.client.core.errors import (
     BufferFull,
@@ -65,6 +65,7 @@ class Delivery(NamedTuple):
 class Unrouted(NamedTuple):
     """A record whose topic is not known yet."""
 
+    taken_ms: int
     partition: int | None
     draft: Draft
 
@@ -80,8 +81,7 @@ class Producer:
         level: int | None = None,
         batch_bytes: int = 65_536,
         linger_ms: int = 5,
-        delivery_timeout_ms: int = 120_000,
-        topic_timeout_ms: int = 60_000,
+        delivery_timeout_ms: int | None = None,
         buffer_bytes: int = 32 * 1024 * 1024,
         request_bytes: int = 1_048_576,
         record_bytes_max: int = RECORD_BYTES_MAX,
@@ -92,8 +92,8 @@ class Producer:
 
         With a `transactional_id` everything is sent in transactions; see `transaction`.
 
-        A topic that is not known is asked for until `topic_timeout_ms`; a record that is routed has
-        `delivery_timeout_ms` for all attempts.
+        From `send` on a record has `delivery_timeout_ms` to be delivered: finding its topic and all attempts
+        included. The default is the client's `api_timeout_ms`.
         """
         if acks not in (0, 1, ALL):
             raise Misused(f"acks is {acks}", "0 is no answer, 1 the leader, -1 every in-sync replica.")
@@ -107,7 +107,7 @@ class Producer:
         self._codec = codec
         self._level = level
         self._batch_bytes = batch_bytes
-        self._topic_timeout_ms = topic_timeout_ms
+        self._delivery_timeout_ms = client.api_timeout_ms if delivery_timeout_ms is None else delivery_timeout_ms
         self._buffer_bytes = buffer_bytes
         self._request_bytes = request_bytes
         self._record_bytes_max = record_bytes_max
@@ -121,7 +121,7 @@ class Producer:
                 )
         self._identifying = asyncio.Lock()
         self._records = Accumulator(
-            batch_bytes=batch_bytes, linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms
+            batch_bytes=batch_bytes, linger_ms=linger_ms, delivery_timeout_ms=self._delivery_timeout_ms
         )
         self._sticky: dict[str, StickyPartition] = {}
         self._unrouted: dict[str, list[Unrouted]] = {}
@@ -146,9 +146,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
+        key: Bytes | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
         partition: int | None = None,
@@ -158,6 +158,8 @@ class Producer:
             raise Misused("the producer is closed")
         if self._transactions is not None:
             self._transactions.check_open()
+        if partition is not None and not isinstance(partition, int):
+            raise Misused(f"partition is {type(partition).__name__} {partition!r:.60}", "Give its number as int.")
         delivered: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         draft = Draft.of(self._clock.wall_ms() if timestamp is None else timestamp, key, value, headers, delivered)
         size = draft.size_max
@@ -171,10 +173,11 @@ class Producer:
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
             self._runner.add_done_callback(self._stopped)
+        now_ms = self._clock.monotonic_ms()
         if topic in self._unrouted or topic not in self._client.cluster.topics:
-            self._await_topic(topic, Unrouted(partition, draft))
+            self._await_topic(checked_text("topic", topic), Unrouted(now_ms, partition, draft))
         else:
-            self._route(topic, partition, draft)
+            self._route(topic, partition, draft, now_ms)
         return delivered
 
     @property
@@ -240,7 +243,7 @@ class Producer:
 
     # -- Finding the partition
 
-    def _route(self, topic: str, partition: int | None, draft: Draft) -> None:
+    def _route(self, topic: str, partition: int | None, draft: Draft, taken_ms: int) -> None:
         known = self._client.cluster.topics[topic]
         if partition is None:
             if draft.key is not None:
@@ -255,7 +258,7 @@ class Producer:
             error = Misused(f"there is no partition {partition}", f"The topic has {count}, counted from 0.")
             self._fail([draft], DeliveryFailed(f"topic {topic}", error))
             return
-        if self._records.add(TopicPartition(topic, partition), draft, self._clock.monotonic_ms()):
+        if self._records.add(TopicPartition(topic, partition), draft, taken_ms):
             self._wake.set()
 
     def _await_topic(self, topic: str, record: Unrouted) -> None:
@@ -269,14 +272,14 @@ class Producer:
     async def _find_topic(self, topic: str) -> None:
         failure: ClientError | None = None
         try:
-            await self._client.metadata.topic(topic, timeout_ms=self._topic_timeout_ms, create=True)
+            await self._client.metadata.topic(topic, timeout_ms=self._delivery_timeout_ms, create=True)
         except ClientError as error:
             failure = error
         waiting = self._unrouted.pop(topic)
         for record in waiting:
             self._unrouted_bytes -= record.draft.size_max
             if failure is None:
-                self._route(topic, record.partition, record.draft)
+                self._route(topic, record.partition, record.draft, record.taken_ms)
             else:
                 self._fail([record.draft], DeliveryFailed(f"topic {topic}", failure))
         self._settled.set()
@@ -346,7 +349,9 @@ class Producer:
                 for batch in batches:
                     self._acknowledged(batch, None)
                 return
-            timeout_ms = self._client.request_timeout_ms
+            timeout_ms = min(
+                self._client.request_timeout_ms, self._records.left_ms(batches, self._clock.monotonic_ms())
+            )
             answer: ProduceResponse = await connection.call(request, timeout_ms=timeout_ms, at_most=at_most)
         except ClientError as error:
             for batch in batches:
@@ -450,14 +455,16 @@ class Producer:
         for draft in drafts:
             if not draft.token.done():
                 draft.token.set_exception(error)
+                if self._transactions is not None:
+                    draft.token.exception()  # The transaction's end tells it: asyncio need not warn of it.
 
     def _moved_on(self) -> None:
         self._wake.set()
         self._settled.set()
 
-    def _stopped(self, runner: "asyncio.Task[None]") -> None:
-        """A defect in here must not leave anybody waiting for ever."""
-        if not runner.cancelled() and (defect := runner.exception()) is not None:
+    def _stopped(self, task: "asyncio.Task[None]") -> None:
+        """A defect in here ends the producer and every future: none may be left pending."""
+        if not task.cancelled() and (defect := task.exception()) is not None:
             self._closed = True
             self._drop(ClientError(f"the producer failed: {defect!r}"))
             self._moved_on()
@@ -477,3 +484,4 @@ class Producer:
         task = asyncio.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task.add_done_callback(self._stopped)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.client.client import Client
 from ottla.client.core.accumulator import Accumulator, Batch, Draft
-from ottla.client.core.errors import BufferFull, DeliveryFailed, DeliveryUnknown, Misused, RecordTooLarge
+from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed, DeliveryUnknown, Misused, RecordTooLarge
 from ottla.client.core.names import TopicPartition
 from ottla.client.producer import Delivery, Producer
 from ottla.kernel import BatchBuilder, Codec, read_header, read_records
@@ -76,7 +76,7 @@ def test_send_takes_records_while_the_topic_is_not_known_yet() -> None:
 
 def test_topic_that_never_appears_fails_its_records_and_names_the_broker() -> None:
     async def work(client: Client, broker: FakeBroker) -> None:
-        async with Producer(client, topic_timeout_ms=500) as producer:
+        async with Producer(client, delivery_timeout_ms=500) as producer:
             with pytest.raises(DeliveryFailed, match=r"topic nope, broker broker.test:9092: .*create the topic first"):
                 await producer.send("nope", b"")
             await producer.send("t", b"")  # Others are not concerned.
@@ -295,6 +295,93 @@ def test_closing_without_flush_fails_what_was_not_sent() -> None:
         with pytest.raises(Misused):
             producer.send("t", b"x")
         assert values(broker) == []
+
+    simulated(work)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"value": "text"}, r"value is str 'text'. \.encode\(\) makes bytes of it"),
+        ({"key": 7}, r"key is int 7. Records hold bytes, or None"),
+        ({"headers": [("h", "text")]}, r"header 'h' is str"),
+        ({"headers": [(b"h", b"")]}, r"header name is bytes"),
+        ({"headers": [("\ud800", b"")]}, r"header name is str .* surrogates not allowed"),
+        ({"timestamp": -1}, r"timestamp is -1"),
+        ({"timestamp": 1 << 63}, r"timestamp is 9223372036854775808"),
+        ({"timestamp": 0.5}, r"timestamp is 0\.5"),
+        ({"partition": "0"}, r"partition is str '0'"),
+        ({"topic": "\ud800"}, r"topic is str"),
+        ({"topic": 7}, r"topic is int 7"),
+    ],
+)
+def test_what_no_record_can_hold_is_refused_at_once_and_the_producer_goes_on(wrong: dict[str, Any], text: str) -> None:
+    """It used to meet its neighbours' batch, which then was never built: no future ended, and `close` hung."""
+
+    async def work(client: Client, broker: FakeBroker) -> None:
+        async with Producer(client) as producer:
+            with pytest.raises(Misused, match=text):
+                producer.send(**({"topic": "t", "value": b"x"} | wrong))
+            await producer.send("t", b"next")
+        assert values(broker) == [b"next"]
+
+    simulated(work)
+
+
+def test_bytes_that_can_change_are_copied() -> None:
+    async def work(client: Client, broker: FakeBroker) -> None:
+        async with Producer(client) as producer:
+            value = bytearray(b"before")
+            sent = [producer.send("t", value, key=memoryview(b"k"))]
+            value[:] = b"after!"
+            await asyncio.gather(*sent)
+        assert values(broker) == [b"before"]
+
+    simulated(work)
+
+
+@pytest.mark.parametrize("answer", [CUT, SILENCE])
+def test_send_ends_with_the_clients_time_for_a_call(answer: str) -> None:
+    """Whatever keeps the record from being delivered: here a broker that never answers a Produce."""
+
+    async def work(client: Client, broker: FakeBroker) -> float:
+        broker.apis[ApiKey.PRODUCE] = lambda _: answer
+        loop = asyncio.get_running_loop()
+        async with Producer(client) as producer:
+            begun = loop.time()
+            with pytest.raises((DeliveryFailed, DeliveryUnknown)):
+                await producer.send("t", b"x")
+            return loop.time() - begun
+
+    assert simulated(work, api_timeout_ms=3_000) <= 3.1
+
+
+def test_finding_the_topic_counts_towards_the_time_of_a_record() -> None:
+    async def work(client: Client, broker: FakeBroker) -> float:
+        broker.apis[ApiKey.PRODUCE] = lambda _: SILENCE
+        loop = asyncio.get_running_loop()
+        async with Producer(client) as producer:
+            begun = loop.time()
+            sent = producer.send("late", b"x")
+            await asyncio.sleep(2)
+            broker.topics["late"] = 1
+            with pytest.raises(DeliveryUnknown):
+                await sent
+            return loop.time() - begun
+
+    assert simulated(work, api_timeout_ms=3_000) <= 3.1
+
+
+def test_a_defect_while_sending_ends_every_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise AssertionError("a defect")
+
+    async def work(client: Client, _: FakeBroker) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # Which would print the defect.
+        monkeypatch.setattr(Batch, "build", broken)
+        async with Producer(client) as producer:
+            with pytest.raises(ClientError, match="the producer failed: AssertionError"):
+                await producer.send("t", b"x")
 
     simulated(work)
 

@@ -1,6 +1,7 @@
 """Transactions of the producer: what is asked of whom, in which order, and what every failure leads to."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -162,6 +163,22 @@ def test_an_abort_drops_what_was_not_sent(version: int) -> None:
         assert broker.values() == [b"first", b"next"]
 
     with_producer(version, work)
+
+
+@both_versions
+def test_an_abort_leaves_no_warning_of_futures_that_nobody_awaited(version: int) -> None:
+    """What was dropped is what was asked for; asyncio would print a traceback for each record."""
+    complaints: list[dict[str, Any]] = []
+
+    async def work(producer: Producer, _: Coordinating) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        producer.transactions.begin()
+        producer.send("t", b"dropped", partition=0)
+        await producer.transactions.abort()
+        gc.collect()
+
+    with_producer(version, work)
+    assert complaints == []
 
 
 # Failures that an abort mends.

@@ -14,13 +14,16 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from ottla.client.core.errors import Misused
 from ottla.client.core.names import TopicPartition
 from ottla.kernel import HEADER_SIZE, TRANSACTIONAL_FLAG, BatchBuilder, Codec
 
 _RECORD_OVERHEAD: Final = 1 + 5 + 10 + 5 + 5 + 5 + 5  # Attributes; varints of length, times, offset, sizes and count.
 _HEADER_OVERHEAD: Final = 10
 
-Headers = Sequence[tuple[str, bytes | None]]
+Bytes = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, Bytes | None]]
+SealedHeaders = Sequence[tuple[str, bytes | None]]
 
 
 class Draft(NamedTuple):
@@ -29,17 +32,43 @@ class Draft(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: SealedHeaders
     token: Any
     size_max: int  # No encoding of the record takes more bytes.
 
     @classmethod
-    def of(cls, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, token: Any) -> "Draft":
+    def of(cls, timestamp: int, key: Bytes | None, value: Bytes | None, headers: Headers, token: Any) -> "Draft":
+        """Raises Misused for what no record can hold: it must not meet the records of others in a batch."""
+        key, value = _as_bytes("key", key), _as_bytes("value", value)
+        if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
+            raise Misused(f"timestamp is {timestamp!r}", "Give milliseconds since 1970 as an int, or leave it out.")
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        sealed: SealedHeaders = ()
         if headers:
+            sealed = tuple(
+                (checked_text("header name", name), _as_bytes(f"header {name!r}", held)) for name, held in headers
+            )
             # A character takes up to four bytes.
-            size += sum(_HEADER_OVERHEAD + 4 * len(name) + len(of_header or b"") for name, of_header in headers)
-        return cls(timestamp, key, value, headers, token, size)
+            size += sum(_HEADER_OVERHEAD + 4 * len(name) + len(held or b"") for name, held in sealed)
+        return cls(timestamp, key, value, sealed, token, size)
+
+
+def _as_bytes(what: str, given: object) -> bytes | None:
+    if given is None or type(given) is bytes:
+        return given
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)  # A copy: what can be changed must not change before it is sent.
+    advice = ".encode() makes bytes of it." if isinstance(given, str) else "Records hold bytes, or None."
+    raise Misused(f"{what} is {type(given).__name__} {given!r:.60}", advice)
+
+
+def checked_text(what: str, given: str) -> str:
+    """The same, if it is a str that UTF-8 can hold."""
+    try:
+        str.encode(given)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise Misused(f"{what} is {type(given).__name__} {given!r:.60}: {error}", "Give it as str.") from None
+    return given
 
 
 class Stamp(NamedTuple):
@@ -218,6 +247,10 @@ class Accumulator:
 
     def may_retry(self, batch: Batch, at_ms: int) -> bool:
         return at_ms - batch.created_ms < self._delivery_timeout_ms
+
+    def left_ms(self, batches: Sequence[Batch], now_ms: int) -> int:
+        """The time that the newest of these batches has left, at least 1: an attempt needs some."""
+        return max(max(batch.created_ms for batch in batches) + self._delivery_timeout_ms - now_ms, 1)
 
     def _due(self, queue: deque[Batch], now_ms: int) -> bool:
         return bool(queue) and now_ms >= self._due_at(queue)
