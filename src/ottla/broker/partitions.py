@@ -17,10 +17,17 @@ from ottla.config import Config
 from ottla.core.metadata import image as metadata
 from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import Image
-from ottla.observe.trace import warn
+from ottla.observe.trace import trace, warn
 from ottla.storage.store import LogStore
 from ottla.wire.errors import Error, Refused
-from ottla.wire.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
+from ottla.wire.records.metadata import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.wire.uuids import uuid_to_text
 
 ConfigOf = Callable[[str], Config]
 
@@ -72,8 +79,12 @@ class Partitions:
                     state = topic.partitions.get(record.partition_id) if topic is not None else None
                     if topic is not None and state is not None:
                         self._keep(topic, record.partition_id, state, is_new=isinstance(record, PartitionRecord))
+                case TopicRecord():
+                    trace("topic.created", topic=record.name, topic_id=uuid_to_text(record.topic_id))
                 case RemoveTopicRecord():
-                    await self._remove(self._by_topic.pop(record.topic_id, []))
+                    keys = self._by_topic.pop(record.topic_id, [])
+                    await self._remove(keys)
+                    trace("topic.removed", topic=keys[0][0] if keys else uuid_to_text(record.topic_id))
                 case ConfigRecord(resource_type=metadata.TOPIC):
                     self.reconfigure(record.resource_name)
             if number % _KEPT_AT_ONCE == 0:

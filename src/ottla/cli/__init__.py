@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from ottla import __version__
+from ottla.cli.completion.arguments import add_completion
 from ottla.cli.config.arguments import add_config
 from ottla.cli.consume.arguments import add_consume
 from ottla.cli.dlq.arguments import add_dlq
@@ -29,7 +30,7 @@ __all__ = ["FINDINGS", "INTERRUPTED", "USAGE", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parsed = _parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -55,13 +56,14 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ottla", description="Apache Kafka's system in Python.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and which kernel runs, and exit")
-    groups = parser.add_subparsers(metavar="COMMAND", required=True)
+def parser() -> argparse.ArgumentParser:
+    """All commands with their options."""
+    ottla = argparse.ArgumentParser(prog="ottla", description="Apache Kafka's system in Python.")
+    ottla.add_argument("--version", action=_Version, nargs=0, help="show the version and which kernel runs, and exit")
+    groups = ottla.add_subparsers(metavar="COMMAND", required=True)
     for add in (
         *(add_serve, add_topic, add_produce, add_consume, add_group, add_txn, add_config, add_log),
-        *(add_pipeline, add_dlq),
+        *(add_pipeline, add_dlq, add_completion),
     ):
         add(groups)
-    return parser
+    return ottla

@@ -1,10 +1,28 @@
 """TCP as the machine has it, through the running event loop."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 
 from ottla.io.pacing import pace_nobody
+
+
+class ListenFailed(Exception):
+    """An address cannot be listened on; the text says why and what to do."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        address = f"{host or '*'}:{port}"
+        match error.errno:
+            case errno.EADDRINUSE:
+                text = f"{address} is taken by another process. Stop that one, or listen on another port"
+            case errno.EADDRNOTAVAIL:
+                text = f"{address} cannot be listened on: {host} is no address of this machine"
+            case errno.EACCES | errno.EPERM:
+                text = f"{address} cannot be listened on without more rights. Choose a port from 1024 on"
+            case _:
+                text = f"{address} cannot be listened on: {error}"
+        super().__init__(text)
 
 
 class TcpListener:
@@ -32,9 +50,12 @@ class TcpNetwork:
     async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> TcpListener:
         loop = asyncio.get_running_loop()
         # asyncio sets TCP_NODELAY on every connection it accepts.
-        server = await loop.create_server(
-            accept, host, port, backlog=self._backlog, reuse_address=True, start_serving=False
-        )
+        try:
+            server = await loop.create_server(
+                accept, host, port, backlog=self._backlog, reuse_address=True, start_serving=False
+            )
+        except OSError as error:
+            raise ListenFailed(host, port, error) from error
         for listening in server.sockets:
             pace_nobody(listening)  # Who accepts a connection paces it if it must (`pace_what_leaves`).
             for option, size in self._buffers:

@@ -5,7 +5,8 @@ Rule 2: every event goes to the one sink installed: logging in production, the t
         a test. Nobody who traces knows which.
 Rule 3: events are for changes of state, a few per second at most; they cost what a log line costs.
 
-`trace` says what happened (logged as INFO); `warn` says what an operator should look at (logged as WARNING).
+`trace` says what happened (logged as INFO); `warn` says what an operator should look at (logged as WARNING); `detail`
+says what only matters to somebody who looks for a cause (logged as DEBUG).
 """
 
 import logging
@@ -17,7 +18,11 @@ from typing import Any, NamedTuple
 class Event(NamedTuple):
     name: str
     fields: dict[str, Any]
-    warning: bool = False
+    level: int = logging.INFO
+
+    @property
+    def warning(self) -> bool:
+        return self.level >= logging.WARNING
 
     def __str__(self) -> str:
         return " ".join([self.name, *(f"{key}={_shown(value)}" for key, value in self.fields.items())])
@@ -29,9 +34,8 @@ _logger = logging.getLogger("ottla")
 
 
 def to_logging(event: Event) -> None:
-    level = logging.WARNING if event.warning else logging.INFO
-    if _logger.isEnabledFor(level):
-        _logger.log(level, "%s", event)
+    if _logger.isEnabledFor(event.level):
+        _logger.log(event.level, "%s", event)
 
 
 _sink: Sink = to_logging
@@ -42,7 +46,11 @@ def trace(event: str, /, **fields: Any) -> None:
 
 
 def warn(event: str, /, **fields: Any) -> None:
-    _sink(Event(event, fields, warning=True))
+    _sink(Event(event, fields, logging.WARNING))
+
+
+def detail(event: str, /, **fields: Any) -> None:
+    _sink(Event(event, fields, logging.DEBUG))
 
 
 @contextmanager

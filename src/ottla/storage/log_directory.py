@@ -46,6 +46,8 @@ class LogDirectory:
         self.path = path
         self.meta: MetaProperties | None = None
         self.was_clean = False
+        self.is_new = False
+        """Taken into use by this process: it had no `meta.properties`."""
         self.failure: OSError | None = None
         self._on_offline = on_offline
         self._writing = threading.Lock()
@@ -83,6 +85,7 @@ class LogDirectory:
             self.meta = meta
             if meta.directory_id is not None:
                 return
+        self.is_new = data is None
         self.meta = MetaProperties(cluster_id, node_id, new_id())
         write_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}", self.meta.encode())
 

@@ -29,7 +29,7 @@ from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
 from ottla.kernel import BatchHeader, EndTxnMarker, Run
-from ottla.observe.trace import trace
+from ottla.observe.trace import detail, trace
 from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
@@ -93,7 +93,7 @@ class PartitionLog:
         self._look_ups = LookUps(self.log, self.here)
         self._reading = Reading(self.log, self.here, self._look_ups, self._recent)
         self.reconfigure(config)
-        trace("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
+        detail("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
 
     def _read_topic_id(self, left: Left) -> bytes | None:
         path = f"{self.here.path}/{PARTITION_METADATA}"

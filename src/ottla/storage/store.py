@@ -15,7 +15,7 @@ from ottla.config import FILE_DELETE_DELAY_MS, Config
 from ottla.core.log import files
 from ottla.core.log.files import doomed_directory_name, parse_directory
 from ottla.io.ports import Clock, Disk, Random
-from ottla.observe.trace import trace, warn
+from ottla.observe.trace import detail, trace, warn
 from ottla.storage.log_directory import LogDirectory, Partition, WrongDirectory
 from ottla.storage.partition_log import PartitionLog
 from ottla.wire.errors import Error, Refused
@@ -80,10 +80,10 @@ class LogStore:
         except OSError as error:
             directory.fail(error, "open")
             return
-        left = iter(listing)
+        names = iter(listing)
 
         async def open_some() -> None:
-            for name in left:
+            for name in names:
                 parsed = parse_directory(name)
                 if parsed is None or parsed.topic == files.METADATA_TOPIC:
                     continue
@@ -96,7 +96,8 @@ class LogStore:
         # A log that is opened again from here on was not left by a clean shutdown.
         clean, directory.was_clean = directory.was_clean, False
         logs = sum(log.directory is directory for log in self.logs.values())
-        trace("directory.opened", path=directory.path, logs=logs, clean=clean)
+        left = "new" if directory.is_new else "cleanly" if clean else "without a clean stop"
+        trace("directory.opened", path=directory.path, logs=logs, left=left)
 
     async def _open_log(self, directory: LogDirectory, key: Partition, config: Config) -> None:
         make = partial(PartitionLog, directory, *key, config, self.clock, self._random)
@@ -207,7 +208,7 @@ class LogStore:
         log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
         self.disk.rename(log.here.path, renamed)
         del self.logs[log.key]
-        trace("log.taken_out", log=log.name, renamed_to=renamed)
+        detail("log.taken_out", log=log.name, renamed_to=renamed)
         return renamed
 
     async def purge(self, now_ms: int) -> None:

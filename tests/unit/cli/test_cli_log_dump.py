@@ -221,14 +221,17 @@ def test_values_for_people() -> None:
     [
         ("nothing-0", "no such file or directory"),
         ("empty-0", "no log here"),
-        ("data", "Choose one of its partitions: t-0"),
+        ("data", "Choose one of its partitions: t-0, for example"),
+        ("lib", "no log here"),
         ("notes.txt", "not a file of a log"),
         (f"{FIRST}.log", "does not begin with a record batch"),
     ],
 )
 def test_wrong_path_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str) -> None:
     (tmp_path / "empty-0").mkdir()
-    (tmp_path / "data" / "t-0").mkdir(parents=True)
+    for directory in ("data/t-0", "data/llvm-14", "lib/llvm-14"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "data" / "t-0" / f"{FIRST}.log").touch()
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / f"{FIRST}.log").write_text("this is a text file and no log of Kafka's, long enough for a header or two")
     assert main(["log", "dump", str(tmp_path / name)]) == 2

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ottla.observe.trace import Event, names, recording, sink_installed, trace, warn
+from ottla.observe.trace import Event, detail, names, recording, sink_installed, trace, warn
 
 
 def test_production_logs_one_line_per_event(caplog: pytest.LogCaptureFixture) -> None:
@@ -20,6 +20,8 @@ def test_production_logs_one_line_per_event(caplog: pytest.LogCaptureFixture) ->
 def test_level_is_respected(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ottla"):
         trace("log.rolled")
+    with caplog.at_level(logging.INFO, "ottla"):
+        detail("log.opened")
     assert caplog.records == []
 
 
@@ -41,7 +43,7 @@ def test_recording_takes_events_and_gives_the_sink_back(caplog: pytest.LogCaptur
         assert caplog.records == []
         trace("d")
     assert outer == [Event("a", {"n": 1}), Event("c", {})]
-    assert inner == [Event("b", {}, warning=True)]
+    assert inner == [Event("b", {}, logging.WARNING)]
     assert names(outer) == ["a", "c"]
     assert [record.getMessage() for record in caplog.records] == ["d"]
 

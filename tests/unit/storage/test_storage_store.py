@@ -73,7 +73,8 @@ def test_logs_are_found_again_after_a_clean_close(tmp_path: Path) -> None:
             store = await opened(paths)
         assert where(store) == placed
         assert [store.get("topic", partition).log.end_offset for partition in range(4)] == [0, 1, 2, 3]
-        assert [event.fields["clean"] for event in events if event.name == "directory.opened"] == [True, True]
+        left = [event.fields["left"] for event in events if event.name == "directory.opened"]
+        assert left == ["cleanly", "cleanly"]
         assert not any(event.warning for event in events)
         assert store.get("topic", 1).topic_id == bytes([1] * 16)
         await store.close()

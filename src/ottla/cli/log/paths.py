@@ -132,7 +132,7 @@ def _partition(disk: Disk, path: str, names: list[str]) -> Partition:
     if any(file.kind is Kind.LOG and file.name.endswith((files.LOG, ".log.deleted")) for file in known):
         unknown = [name for name in plain if not recognised(name) and name not in OTHER_FILES]
         return Partition(path, known, unknown)
-    partitions = [name for name in names if files.parse_directory(name) and name not in plain]
+    partitions = [name for name in names if name not in plain and _holds_log(disk, f"{path}/{name}")]
     if partitions:
         more = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
         raise UserError(
@@ -140,6 +140,14 @@ def _partition(disk: Disk, path: str, names: list[str]) -> Partition:
             f"for example {path}/{partitions[0]}"
         )
     raise UserError(f"{path}: no log here: a partition's directory has files such as 00000000000000000000.log")
+
+
+def _holds_log(disk: Disk, path: str) -> bool:
+    """Whether a directory is named like a partition's and has a segment: many a directory is called `name-1`."""
+    name = path.rpartition("/")[2]
+    return files.parse_directory(name) is not None and any(
+        (file := files.parse_file(one)) is not None and file.kind == files.LOG for one in disk.list(path)
+    )
 
 
 @contextmanager

@@ -82,7 +82,8 @@ async def produce(client: Client, parsed: argparse.Namespace) -> int:
         await producer.close(flush=False)
     if tally.failure is not None:
         line, error = tally.failure
-        raise ClusterError(f"line {line}: {told(error)}\n       {tally.text(parsed.topic)}: delivered all the same.")
+        kept = f"\n       Delivered: {tally.text(parsed.topic)}" if tally.delivered else ""
+        raise ClusterError(f"line {line}: {told(error)}{kept}")
     _say(parsed, tally.text(parsed.topic))
     return 0
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla import kernel
 from ottla.broker.node import Node
 from ottla.cli.errors import UserError
 from ottla.config import (
@@ -26,7 +27,7 @@ from ottla.config import (
 from ottla.config.listeners import Endpoint, Protocol, listeners
 from ottla.io.clock import SystemClock
 from ottla.io.disk import LocalDisk
-from ottla.io.network import TcpNetwork
+from ottla.io.network import ListenFailed, TcpNetwork
 from ottla.storage.log_directory import DirectoryInUse, WrongDirectory
 from ottla.wire.errors import Refused
 
@@ -34,6 +35,10 @@ _BACKLOG = 1024
 _YOUNG_OBJECTS_MAX = 10_000
 """How many objects may come to be before the garbage collector looks at them. Requests leave nothing for it, so that
 Python's 700 would only have it look at the requests of waiting readers, twenty times a second."""
+SLOW_KERNEL = (
+    "the reference kernel runs, in Python: records take many times longer than with the native one. Install Rust "
+    "(cargo) and then Ottla again, or unset OTTLA_KERNEL if it is set"
+)
 _DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "data"}
 
 
@@ -51,11 +56,13 @@ def serve(wanted: Wanted) -> int:
     for warning in config.warnings():
         print(f"ottla: {warning}", file=sys.stderr)
     _check_exposure(config, insecure=wanted.insecure)
+    if kernel.IMPLEMENTATION != "native":
+        print(f"ottla: {SLOW_KERNEL}", file=sys.stderr)
     _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(config))
-    except (DirectoryInUse, WrongDirectory) as error:
+    except (DirectoryInUse, WrongDirectory, ListenFailed) as error:
         raise UserError(str(error)) from error
     except Refused as refusal:
         raise UserError(refusal.text) from refusal

@@ -1,0 +1,1 @@
+"""`ottla completion`: a script that lets the shell complete commands and options."""
