@@ -16,8 +16,11 @@ def test_without_rust_it_installs_on_the_reference_and_says_so(tmp_path: Path) -
     without_rust = {**os.environ, "PATH": os.pathsep.join(filter(_has_no_rust, os.get_exec_path()))}
     for name in (*RUST, "OTTLA_KERNEL"):
         without_rust.pop(name.upper(), None)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--target", str(installed), str(sources)], env=without_rust, check=True)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(sources)], env=without_rust, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp311-abi3-" in wheel.name, "one wheel serves Python 3.11 and every later one"
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(installed), str(wheel)], check=True)
     assert not list(installed.rglob("_native*"))
     shown = subprocess.run(
         [str(installed / "bin" / "ottla"), "--version"],
