@@ -7,11 +7,11 @@ async with Client("127.0.0.1:9092") as client, Producer(client) as producer:
 from ottla.client.admin import Admin, NewTopic, settled
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, END, Consumer, OnFailure, Received, RecordFailed, Start
-from ottla.client.core.errors import ClientError, EndUnknown, ProducerFenced, TransactionFailed
-from ottla.client.core.names import TopicPartition
+from ottla.client.core.errors import ClientError, EndUnknown, MembershipLost, ProducerFenced, TransactionFailed
+from ottla.client.core.names import GroupMetadata, TopicPartition
+from ottla.client.group_consumer import GroupConsumer
 from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
-from ottla.client.transaction_requests import GroupMetadata
 from ottla.client.transactions import Transactions
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "Delivery",
     "END",
     "EndUnknown",
+    "GroupConsumer",
     "GroupMetadata",
+    "MembershipLost",
     "NewTopic",
     "OnFailure",
     "Ports",

@@ -115,6 +115,7 @@ class Consumer:
         self._fetcher = Fetcher(client, self._cursors, rules, self._arrived.set)
         self._fetcher.reset_to = None if reset is None else lambda partition: self._resolve({partition: reset})
         self._stopped_at: Failure | None = None
+        self._woken = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,6 +138,19 @@ class Consumer:
         self._stopped_at = None
         self._fetcher.wake()
 
+    async def add(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Consume these partitions, too."""
+        for partition, offset in (await self._resolve(starts)).items():
+            self._cursors.add(Cursor(partition, offset, self._partition_bytes_max))
+        self._fetcher.wake()
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Consume these partitions no longer; the others go on undisturbed."""
+        for partition in partitions:
+            self._cursors.remove(partition)
+            if self._stopped_at is not None and self._stopped_at.partition == partition:
+                self._stopped_at = None
+
     async def seek(self, partition: TopicPartition, start: Start) -> None:
         cursor = self._cursor(partition)
         cursor.move_to((await self._resolve({partition: start}))[partition])
@@ -150,6 +164,11 @@ class Consumer:
         self._cursor(partition).paused = False
         self._arrived.set()
         self._fetcher.wake()
+
+    def wake(self) -> None:
+        """End a `poll` that waits, without records if there are none."""
+        self._woken = True
+        self._arrived.set()
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -166,13 +185,14 @@ class Consumer:
         return end if end >= 0 else None
 
     async def poll(self, *, records_max: int = 500, timeout_ms: int = 1_000) -> list[Received]:
-        """The next records, at least one unless `timeout_ms` passes without any."""
+        """The next records, at least one unless `timeout_ms` passes without any, or `wake` is called."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
                     self._arrived.clear()
                     received = self._take(records_max)
-                    if received:
+                    if received or self._woken:
+                        self._woken = False
                         return received
                     await self._arrived.wait()
         except TimeoutError:

@@ -87,25 +87,28 @@ class OneCoordinator:
 
         For requests that may be sent again whatever has become of the first.
         """
+        return await self._client.persist(lambda: self.call_once(request, code_of, at_most=at_most), retry=_SOON)
 
-        async def attempt() -> tuple[Connection, Any]:
-            if self._node is None:
-                found = (await find_coordinators(self._client, self._kind, [self._key]))[self._key]
-                if isinstance(found, ClientError):
-                    raise found
-                self._node = found
-            try:
-                connection, answer = await self._client.call_node(self._node, request, at_most=at_most)
-                refusal = refusal_of(code_of(answer), connection.address, self.subject)
-                if refusal is not None:
-                    raise refusal
-            except ClientError as error:
-                if not isinstance(error, Declined) or error.error in _NOT_THERE:
-                    self._node = None
-                raise
-            return connection, answer
-
-        return await self._client.persist(attempt, retry=_SOON)
+    async def call_once(
+        self, request: object, code_of: Callable[[Any], int], *, at_most: int | None = None
+    ) -> tuple[Connection, Any]:
+        """The answer to one attempt."""
+        if self._node is None:
+            found = (await find_coordinators(self._client, self._kind, [self._key]))[self._key]
+            if isinstance(found, ClientError):
+                raise found
+            self._node = found
+        try:
+            connection, answer = await self._client.call_node(self._node, request, at_most=at_most)
+            text = getattr(answer, "error_message", None)
+            refusal = refusal_of(code_of(answer), connection.address, self.subject, text)
+            if refusal is not None:
+                raise refusal
+        except ClientError as error:
+            if not isinstance(error, Declined) or error.error in _NOT_THERE:
+                self._node = None
+            raise
+        return connection, answer
 
 
 async def find_coordinators(client: Client, kind: CoordinatorType, keys: list[str]) -> dict[str, int | ClientError]:

@@ -11,7 +11,7 @@ from ottla.client.client import Client
 from ottla.client.coordinators import Ask, CoordinatorType, ask_coordinators
 from ottla.client.core.addresses import Address
 from ottla.client.core.errors import ClientError, refusal_of
-from ottla.client.core.names import TopicPartition
+from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -33,8 +33,6 @@ from ottla.wire.api.offset_fetch import (
 )
 
 GROUP: Final = CoordinatorType.GROUP
-NO_MEMBER: Final = ""
-NO_GENERATION: Final = -1
 NO_OFFSET: Final = -1
 _WITH_NAMES: Final = 9  # Last version of OffsetCommit and of OffsetFetch that names topics.
 _KNOWS_STABLE: Final = 7  # First version of OffsetFetch that can wait for open transactions.
@@ -61,8 +59,12 @@ async def committed_offsets(
     return await ask_coordinators(client, GROUP, group_ids, ask)
 
 
-async def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> Outcomes:
-    """Set offsets of a group that has no members; a group that does not exist comes into being."""
+async def commit_offsets(
+    client: Client, group_id: str, offsets: Mapping[TopicPartition, int], member: GroupMetadata | None = None
+) -> Outcomes:
+    """Commit offsets for a member, or, without one, set those of a group that has no members. A group that does not
+    exist comes into being."""
+    committer = member or GroupMetadata(group_id)
 
     async def ask(node: int, _: list[str]) -> dict[str, Outcomes | ClientError]:
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -74,8 +76,9 @@ async def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPa
             )
         request = OffsetCommitRequest(
             group_id=group_id,
-            generation_id_or_member_epoch=NO_GENERATION,
-            member_id=NO_MEMBER,
+            generation_id_or_member_epoch=committer.generation_id,
+            member_id=committer.member_id,
+            group_instance_id=committer.group_instance_id,
             topics=[OffsetCommitRequestTopic(name=topic, partitions=told) for topic, told in by_topic.items()],
         )
         connection, answer = await client.call_node(node, request, at_most=_WITH_NAMES)

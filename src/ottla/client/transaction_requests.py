@@ -1,11 +1,11 @@
 """What a transactional producer asks of coordinators. All of it may be asked again, whatever became of it before."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.client.client import Client
 from ottla.client.coordinators import CoordinatorType, OneCoordinator
-from ottla.client.core.names import TopicPartition
+from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.core.transaction import ProducerIdentity
 from ottla.client.group_offsets import Committed
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -29,15 +29,6 @@ _EPOCH_PER_TRANSACTION: Final = 2
 _PARTITIONS_OF_CLIENTS: Final = 3  # Later versions of AddPartitionsToTxn are for brokers.
 _END_V1, _OFFSETS_V1 = 4, 4
 """Last versions of EndTxn and of TxnOffsetCommit before version 2."""
-
-
-class GroupMetadata(NamedTuple):
-    """In whose name offsets are committed. With a member, a group that has moved on refuses them."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 Offsets = Mapping[TopicPartition, int | Committed]

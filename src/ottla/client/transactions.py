@@ -20,8 +20,9 @@ from ottla.client.client import Client
 from ottla.client.core.accumulator import Batch
 from ottla.client.core.errors import ClientError, Declined, EndUnknown, Misused, ProducerFenced, TransactionFailed
 from ottla.client.core.identities import Identities
+from ottla.client.core.names import GroupMetadata
 from ottla.client.core.transaction import Phase, ProducerIdentity, TransactionState
-from ottla.client.transaction_requests import GroupMetadata, Offsets, TransactionRequests
+from ottla.client.transaction_requests import Offsets, TransactionRequests
 from ottla.observe.trace import warn
 from ottla.wire.errors import Error
 

@@ -1,6 +1,9 @@
 """`ottla group` against a cluster, with groups that librdkafka's consumers make."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -238,3 +241,53 @@ def test_offsets_of_a_topic_that_is_gone_do_not_hide_the_others(ottla: Ottla) ->
     assert (kept, 1) in [(one["topic"], one["committed_offset"]) for one in described(ottla, group)["partitions"]]
     moved = ottla("group", "reset-offsets", group, "--all-topics", "--to-latest", "--execute", "--json")
     assert [(one["topic"], one["new_offset"]) for one in moved.lines] == [(kept, 3)]
+
+
+def test_consuming_as_a_member_goes_on_where_the_group_is(ottla: Ottla) -> None:
+    topic, group = topic_of(ottla, [3, 2]), fresh("cli-member")
+    first = ottla("consume", topic, "--group", group, "--max", 2, "-q")
+    assert (first.code, first.out, first.err) == (0, b"v\nv\n", "")
+    assert sum(offset or 0 for offset in places(ottla, group).values()) == 2
+    rest = ottla("consume", topic, "--group", group)
+    assert (rest.code, rest.out) == (0, b"v\n" * 3)
+    assert rest.err.startswith(f"3 records of {topic}, 3 bytes")
+    assert rest.err.endswith(f", as a member of {group}\n")
+    assert places(ottla, group) == {0: 3, 1: 2}
+    again = ottla("consume", topic, "--group", group)
+    assert (again.code, again.out) == (0, b"")
+
+
+def test_a_member_shares_with_other_clients_of_its_group(ottla: Ottla) -> None:
+    """Librdkafka's consumer gives up a partition for it, and gets it back."""
+    topic, group = topic_of(ottla, [0, 0]), fresh("cli-shared")
+    with member(ottla, group, topic, 2, **{"group.protocol": "consumer"}) as other:
+        command = [sys.executable, "-m", "ottla.cli", "consume", topic, "-b", ottla.bootstrap, "-g", group, "-F", "-o"]
+        following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+
+            def shared() -> bool:
+                other.poll(0.1)
+                return len(other.assignment()) == 1
+
+            wait_until(shared, "the command has one partition and the other consumer the other")
+            (mine,) = {0, 1} - {one.partition for one in other.assignment()}
+            assert ottla.produce(topic, b"hello", "--partition", mine).code == 0
+            assert following.stdout is not None
+            assert following.stdout.readline() == b"%d:0\thello\n" % mine
+        finally:
+            following.send_signal(signal.SIGINT)
+            following.communicate(timeout=PATIENCE_S)
+        assert following.returncode == 130
+        assert places(ottla, group)[mine] == 1
+
+        def alone() -> bool:
+            other.poll(0.1)
+            return len(other.assignment()) == 2
+
+        wait_until(alone, "the command left the group")
+
+
+def test_a_member_cannot_choose_its_partitions(ottla: Ottla) -> None:
+    said = ottla("consume", "t", "--group", "g", "--partition", 0)
+    assert said.code == 2
+    assert "the group decides which partitions a member reads" in said.err

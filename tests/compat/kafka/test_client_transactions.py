@@ -10,11 +10,10 @@ from ottla.client.admin import Admin, NewTopic, settled
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, Consumer, Start
 from ottla.client.core.errors import ProducerFenced
-from ottla.client.core.names import TopicPartition
+from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.producer import Producer
-from ottla.client.transaction_requests import GroupMetadata
 
 COUNT, AT_ONCE = 60, 7
 

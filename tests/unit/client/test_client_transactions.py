@@ -19,9 +19,8 @@ from ottla.client.core.errors import (
     ProducerFenced,
     TransactionFailed,
 )
-from ottla.client.core.names import TopicPartition
+from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.producer import Producer
-from ottla.client.transaction_requests import GroupMetadata
 from ottla.kernel import read_header
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import Error

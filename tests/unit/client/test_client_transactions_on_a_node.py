@@ -7,11 +7,10 @@ import pytest
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, Consumer
 from ottla.client.core.errors import ProducerFenced
-from ottla.client.core.names import TopicPartition
+from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.producer import Producer
-from ottla.client.transaction_requests import GroupMetadata
 from ottla.sim.network import Weather
 from simulated_node import simulated
 

@@ -10,7 +10,8 @@ def add_consume(groups: "argparse._SubParsersAction[Any]") -> None:
     consume = groups.add_parser(
         "consume",
         help="print records",
-        description="Print the records of a topic, one a line: to its present end, or with --follow for ever.",
+        description="Print the records of a topic, one a line: to its present end, or with --follow for ever. With "
+        "--group as a member of a consumer group: from where the group is, and committing what was printed.",
         epilog="TIME is 2026-11-15, 2026-11-15T20:44:46 (UTC, or with an offset such as +02:00), @MILLISECONDS since "
         "1970, or how long ago: 90s, 15m, 2h, 7d.",
     )
@@ -24,6 +25,12 @@ def add_consume(groups: "argparse._SubParsersAction[Any]") -> None:
         default="beginning",
         metavar="WHERE",
         help="beginning (default), end (then --follow is implied), an OFFSET, or a TIME",
+    )
+    part.add_argument(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="share the topic with the group's members; --from counts where the group has no offset yet",
     )
     part.add_argument("-n", "--max", dest="limit", type=at_least_one, metavar="N", help="stop after N records")
     part.add_argument("-F", "--follow", action="store_true", help="at the end, wait for more")
@@ -43,7 +50,14 @@ def add_consume(groups: "argparse._SubParsersAction[Any]") -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     from ottla.cli.consume.command import consume
+    from ottla.cli.consume.member import consume_as_member
     from ottla.cli.consume.where import start_of
+    from ottla.cli.errors import UserError
     from ottla.cli.remote import run_remote
 
-    return run_remote(consume, parsed, lambda parsed: start_of(parsed.start, 0))
+    def check(parsed: argparse.Namespace) -> None:
+        start_of(parsed.start, 0)
+        if parsed.group is not None and parsed.partitions is not None:
+            raise UserError("--group and --partition: the group decides which partitions a member reads. Give one.")
+
+    return run_remote(consume_as_member if parsed.group is not None else consume, parsed, check)

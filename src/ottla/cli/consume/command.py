@@ -17,6 +17,7 @@ from ottla.client.core.names import TopicPartition
 from ottla.client.offsets import LATEST, list_offsets
 
 POLL_MS = 200
+RECORDS_AT_ONCE = 500
 
 
 class Tally:
@@ -58,12 +59,10 @@ async def consume(client: Client, parsed: argparse.Namespace) -> int:
     start = start_of(parsed.start, client.ports.clock.wall_ms())
     follow = parsed.follow or start == END
     partitions = await _partitions(client, parsed)
-    out = sys.stdout.buffer
+    out, form = sys.stdout.buffer, form_of(parsed)
     terminal = sys.stdout.isatty()
-    form = LineForm(parsed.json, parsed.offsets, parsed.timestamps, parsed.keys, parsed.headers, terminal)
     tally = Tally()
-    on_failure = OnFailure.SKIP if parsed.skip_damaged else OnFailure.STOP
-    async with Consumer(client, committed=parsed.committed, on_failure=on_failure) as consumer:
+    async with Consumer(client, committed=parsed.committed, on_failure=on_failure_of(parsed)) as consumer:
         ends = None
         if not follow:
             at = await list_offsets(client, dict.fromkeys(partitions, LATEST), committed=parsed.committed)
@@ -79,6 +78,15 @@ async def consume(client: Client, parsed: argparse.Namespace) -> int:
     return 0
 
 
+def form_of(parsed: argparse.Namespace) -> LineForm:
+    terminal = sys.stdout.isatty()
+    return LineForm(parsed.json, parsed.offsets, parsed.timestamps, parsed.keys, parsed.headers, terminal)
+
+
+def on_failure_of(parsed: argparse.Namespace) -> OnFailure:
+    return OnFailure.SKIP if parsed.skip_damaged else OnFailure.STOP
+
+
 async def _print(
     consumer: Consumer,
     ends: Ends | None,
@@ -89,10 +97,10 @@ async def _print(
     progress: Progress,
 ) -> None:
     while ends is None or not ends.reached():
-        left = None if parsed.limit is None else parsed.limit - tally.records
+        left = RECORDS_AT_ONCE if parsed.limit is None else min(RECORDS_AT_ONCE, parsed.limit - tally.records)
         if left == 0:
             return
-        records = await consumer.poll(timeout_ms=POLL_MS, records_max=500 if left is None else min(500, left))
+        records = await consumer.poll(timeout_ms=POLL_MS, records_max=left)
         for record in records:
             if ends is None or ends.includes(record):
                 out.write(line_of(record, form))

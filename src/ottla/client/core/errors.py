@@ -240,6 +240,18 @@ class ProducerFenced(ClientError):
         )
 
 
+class MembershipLost(ClientError):
+    """The group has put this consumer out: its partitions are others' by now."""
+
+    def __init__(self, subject: str, cause: ClientError) -> None:
+        self.cause = cause
+        super().__init__(
+            f"{subject}: this consumer is not a member any more ({cause.what})",
+            "Others have its partitions and read again what it had not committed. It joins again at the next poll. "
+            "Work on the records of one poll must take less than rebalance_timeout_ms.",
+        )
+
+
 class EndUnknown(ClientError):
     """Nobody answered whether the transaction has ended. Its end is decided: only the same may be asked for again."""
 
