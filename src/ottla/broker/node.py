@@ -4,7 +4,6 @@ Start: take the log directories, load the metadata, bring the logs in line with 
 other way round, and the next start has nothing to recover.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -18,7 +17,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.partitions import Partitions
 from ottla.broker.quorum import MetadataQuorum
 from ottla.broker.rooms import Rooms
-from ottla.broker.tasks import every
+from ottla.broker.tasks import Tasks, every
 from ottla.broker.transactions import Transactions
 from ottla.broker.vigil import Vigil
 from ottla.broker.waiters import WaitingRoom
@@ -117,7 +116,7 @@ class Node:
         self.groups: GroupCoordinator
         self.transactions = Transactions(self)
         self.listeners: dict[str, Listener] = {}
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks = Tasks()
 
     # Life.
 
@@ -153,9 +152,7 @@ class Node:
         self.connections.close_all()
         self.groups.close()
         self.transactions.coordinator.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         epoch = await self._resign()
         await self.metadata.close()
         await self.store.close(epoch)
@@ -173,9 +170,7 @@ class Node:
     def spawn(self, *work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside the requests; it ends with the node."""
         for one in work:
-            task = asyncio.get_running_loop().create_task(one)
-            self._tasks[task] = None
-            task.add_done_callback(lambda done: self._tasks.pop(done, None))
+            self._tasks.spawn(one)
 
     def _known_cluster_id(self, paths: list[str]) -> str | None:
         for path in paths:

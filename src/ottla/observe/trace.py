@@ -6,7 +6,8 @@ Rule 2: every event goes to the one sink installed: logging in production, the t
 Rule 3: events are for changes of state, a few per second at most; they cost what a log line costs.
 
 `trace` says what happened (logged as INFO); `warn` says what an operator should look at (logged as WARNING); `detail`
-says what only matters to somebody who looks for a cause (logged as DEBUG).
+says what only matters to somebody who looks for a cause (logged as DEBUG). `defect` says that the program itself is
+wrong (logged as ERROR, with the traceback); a simulation fails over it.
 """
 
 import logging
@@ -35,7 +36,8 @@ _logger = logging.getLogger("ottla")
 
 def to_logging(event: Event) -> None:
     if _logger.isEnabledFor(event.level):
-        _logger.log(event.level, "%s", event)
+        error = event.fields.get("error") if event.level >= logging.ERROR else None
+        _logger.log(event.level, "%s", event, exc_info=error if isinstance(error, BaseException) else None)
 
 
 _sink: Sink = to_logging
@@ -51,6 +53,10 @@ def warn(event: str, /, **fields: Any) -> None:
 
 def detail(event: str, /, **fields: Any) -> None:
     _sink(Event(event, fields, logging.DEBUG))
+
+
+def defect(event: str, /, error: BaseException, **fields: Any) -> None:
+    _sink(Event(event, {**fields, "error": error}, logging.ERROR))
 
 
 @contextmanager

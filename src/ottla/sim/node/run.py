@@ -1,6 +1,7 @@
 """Running one seed of the node's world from start to end."""
 
 import asyncio
+import logging
 from random import Random
 from typing import Any
 
@@ -30,6 +31,8 @@ class NodeTranscript(Transcript):
         super().event(event)
         if event.name == "request.failed":
             self.unforeseen.append(Violation("I10", f"a request could not be handled: {event}"))
+        elif event.level >= logging.ERROR:
+            self.unforeseen.append(Violation("defect", str(event)))
         elif event.name == "connection.refused" and not _deserved(event):
             self.unforeseen.append(Violation("I10", f"a client that did nothing wrong was cut off: {event}"))
 
