@@ -2,8 +2,12 @@
 
 Start: take the log directories, load the metadata, bring the logs in line with it, listen, and register. Stop: the
 other way round, and the next start has nothing to recover.
+
+Rule: a node that cannot do its work ends, so that a supervisor starts it again (`failure`): when no log directory is
+      left, or the one of the metadata is lost. With some of several directories lost it goes on with the others.
 """
 
+from asyncio import Event
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -52,11 +56,18 @@ from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.log.checkpoints import MetaProperties
 from ottla.core.log.files import META_PROPERTIES
 from ottla.core.metadata import image as metadata
-from ottla.core.metadata.brokers import Registration, assign_directories, fence, register, unfence
+from ottla.core.metadata.brokers import (
+    Registration,
+    assign_directories,
+    directories_online,
+    fence,
+    register,
+    unfence,
+)
 from ottla.core.metadata.configs import config_of_broker
 from ottla.core.metadata.control import Voter
 from ottla.core.metadata.decision import MetadataRecord
-from ottla.core.metadata.image import directory_of
+from ottla.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, directory_of
 from ottla.io.ports import Clock, Disk, Listener, Network, Random
 from ottla.observe.trace import trace, warn
 from ottla.storage.atomic import read_whole
@@ -117,18 +128,23 @@ class Node:
         self.transactions = Transactions(self)
         self.listeners: dict[str, Listener] = {}
         self._tasks = Tasks()
+        self.failure = ""
+        """Why the node cannot go on; whoever runs it has to stop it."""
+        self.failed = Event()
 
     # Life.
 
     async def start(self) -> None:
         """Returns when clients can connect."""
-        paths = [path.rstrip("/") for path in self.file[LOG_DIRS] or self.file[LOG_DIR]]
+        paths = self._log_dirs()
         self.cluster_id = self._known_cluster_id(paths) or uuid_to_text(self.new_id())
         self.store.take(paths, self.cluster_id, self.node_id)
-        directory = self._metadata_directory(paths[0])
+        directory = self._metadata_directory()
         controllers = tuple((one.name, one.host, one.port) for one in listeners(self.file).controllers)
         voter = Voter(self.node_id, _directory_id(directory), controllers)
         self.metadata = await MetadataQuorum.open(directory, voter, self.file, self.clock, self.random)
+        self.metadata.on_failure = self._metadata_failed
+        self.store.on_offline = self._directory_offline
         self._configure()
         await self.store.load(self.topic_config, self.file[NUM_RECOVERY_THREADS_PER_DATA_DIR])
         self.partitions.load(self.metadata.image)
@@ -138,7 +154,7 @@ class Node:
         self.transactions.coordinator.align()
         await self._listen()
         await self._register()
-        await self._assign_directories()
+        await self._tell_directories()
         # Not before: who asked a broker that is not registered for a topic would be told that nobody can hold it.
         for listener in self.listeners.values():
             await listener.start()
@@ -172,6 +188,28 @@ class Node:
         for one in work:
             self._tasks.spawn(one)
 
+    # Failing.
+
+    def _metadata_failed(self) -> None:
+        self._fail(f"the metadata cannot be written any more ({self.metadata.failure})")
+
+    def _directory_offline(self, directory: LogDirectory) -> None:
+        if not self._online():
+            self._fail(f"no log directory is left; {directory.path} was the last ({directory.failure})")
+        elif directory is self._metadata_directory():
+            self._fail(f"{directory.path}, which holds the metadata, cannot be used any more ({directory.failure})")
+        else:
+            self.spawn(self._tell_directories())
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.store.directories if directory.failure is None]
+
+    def _fail(self, why: str) -> None:
+        if not self.failure:
+            self.failure = why
+            self.failed.set()
+            warn("node.failed", node_id=self.node_id, reason=why)
+
     def _known_cluster_id(self, paths: list[str]) -> str | None:
         for path in paths:
             data = read_whole(self.store.disk, f"{path}/{META_PROPERTIES}")
@@ -179,9 +217,12 @@ class Node:
                 return MetaProperties.decode(data).cluster_id
         return None
 
-    def _metadata_directory(self, first: str) -> LogDirectory:
+    def _log_dirs(self) -> list[str]:
+        return [path.rstrip("/") for path in self.file[LOG_DIRS] or self.file[LOG_DIR]]
+
+    def _metadata_directory(self) -> LogDirectory:
         """The one that holds the metadata, and no other: an empty one in its place would make all topics unknown."""
-        wanted = (self.file[METADATA_LOG_DIR] or first).rstrip("/")
+        wanted = (self.file[METADATA_LOG_DIR] or self._log_dirs()[0]).rstrip("/")
         for directory in self.store.directories:
             if directory.path == wanted:
                 return directory
@@ -250,24 +291,37 @@ class Node:
         self.groups.metadata_changed(records)
         self.transactions.coordinator.align()
         if any(isinstance(one, PartitionRecord) for one in records):
-            self.spawn(self._assign_directories())
+            self.spawn(self._tell_directories())
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):
             self._configure()
             self.partitions.reconfigure()
 
-    async def _assign_directories(self) -> None:
-        """Tell the cluster in which of several directories each log is."""
+    async def _tell_directories(self) -> None:
+        """Tell the cluster which directories can be used, and in which of them each log is."""
+        online = tuple(map(_directory_id, self._online()))
         placed = [
             (topic.topic_id, index, directory)
             for topic, index, state in self.metadata.image.partitions()
-            if (log := self.store.logs.get((topic.name, index))) is not None
-            and (directory := _directory_id(log.directory)) != directory_of(state, self.node_id)
+            if (directory := self._place_of(topic.name, index, state, online)) is not None
         ]
         try:
+            await self.metadata.propose(lambda image: directories_online(image, self.node_id, online))
             if placed:
                 await self.metadata.propose(lambda image: assign_directories(image, self.node_id, placed))
         except Refused as refusal:
             warn("directories.not_told", logs=len(placed), reason=refusal.text)
+
+    def _place_of(self, topic: str, index: int, state: metadata.Partition, online: tuple[bytes, ...]) -> bytes | None:
+        """The directory of a log where the cluster knows another one. A log that cannot be used is lost, unless the
+        whole directory is, which the cluster knows."""
+        told = directory_of(state, self.node_id)
+        if (log := self.store.logs.get((topic, index))) is not None:
+            place = _directory_id(log.directory)
+        elif (topic, index) in self.store.offline and told in (*online, NO_UUID, UNASSIGNED_DIRECTORY):
+            place = LOST_DIRECTORY
+        else:
+            return None
+        return place if place != told else None
 
     def _configure(self) -> None:
         self.config, problems = config_of_broker(self.file, self.metadata.image, self.node_id)

@@ -75,6 +75,7 @@ class MetadataQuorum:
         self.voters: Voters = (voter,)
         self.epoch = 0
         self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
         self._ahead = Image()
         self._config = config
         self._clock = clock
@@ -298,6 +299,7 @@ class MetadataQuorum:
         if self.failure is None:
             self.failure = error
             warn("quorum.failed", node_id=self.node_id, epoch=self.epoch, error=error)
+            self.on_failure()
         while self._waiting:
             _, done = self._waiting.popleft()
             if not done.done():

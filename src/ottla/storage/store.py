@@ -44,6 +44,8 @@ class LogStore:
         """Partitions that are here but cannot be used, and why."""
         self._with_unopened: set[str] = set()
         """Paths of the directories in which a log could not be opened."""
+        self.on_offline: Callable[[LogDirectory], None] = lambda _: None
+        """Told, on the loop, of a directory that has failed."""
         self._loop: AbstractEventLoop | None = None
         self._doomed: list[tuple[int, str]] = []
         """Directories of deleted partitions, and when their bytes go."""
@@ -242,6 +244,7 @@ class LogStore:
         for key in [key for key, log in self.logs.items() if log.directory is directory]:
             del self.logs[key]
             self.offline[key] = reason
+        self.on_offline(directory)
 
     async def _remove_doomed(self, path: str) -> None:
         """What cannot be removed is tried again at the next start."""

@@ -1,6 +1,7 @@
 """A node on a disk in memory: what it makes readable and when, and what it does with directories that fail."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
@@ -13,12 +14,14 @@ from ottla.broker.partition import Partition
 from ottla.config import Config
 from ottla.core.metadata import topics
 from ottla.core.metadata.topics import Surroundings
+from ottla.core.metadata.views import topic_seen
 from ottla.kernel import Record, build_batch
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.sim.faults import EIO, Fault
 from ottla.sim.loop import run
 from ottla.sim.network import SimNetwork, Weather
+from ottla.storage.atomic import write_unsynced
 from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -153,6 +156,82 @@ def test_log_in_a_directory_that_is_offline_is_not_made_anew_elsewhere() -> None
         assert refused.value.error is Error.KAFKA_STORAGE_ERROR
         node = await place.restart()
         assert node.partition("t", 0).high_watermark == 1
+
+    simulated(scenario)
+
+
+def leader_told(node: Node, topic: str) -> tuple[Error, int, list[int]]:
+    """What a client hears of partition 0."""
+    image = node.metadata.image
+    (seen,) = topic_seen(image, image.topics[topic], "PLAINTEXT", 12).partitions
+    return Error(seen.error_code), seen.leader_id, seen.offline_replicas
+
+
+def test_a_partition_whose_directory_fails_has_no_leader_until_it_can_be_used_again() -> None:
+    """Clients would ask this broker again and again, and get an error every time."""
+
+    async def scenario(place: Place) -> None:
+        here, there = await place.create("here", {}), await place.create("there", {})
+        here.append(batch(), acks=-1)
+        assert (here.log.directory.path, there.log.directory.path) == ("/data/a", "/data/b")
+        await asyncio.sleep(1)
+        epoch = here.leader_epoch
+        place.disk.faults.append(Fault(EIO, operations=("write",), suffix=".log", nth=1))
+        with pytest.raises(Refused):
+            here.append(batch(), acks=-1)
+        await asyncio.sleep(1)
+        assert not place.node.failure
+        assert leader_told(place.node, "here") == (Error.LEADER_NOT_AVAILABLE, -1, [1])
+        assert leader_told(place.node, "there") == (Error.NONE, 1, [])
+        place.disk.faults.append(Fault(EIO, operations=("lock",), suffix="/data/a/.lock", nth=1))
+        node = await place.restart()
+        assert leader_told(node, "here") == (Error.LEADER_NOT_AVAILABLE, -1, [1])
+        node = await place.restart()
+        assert leader_told(node, "here") == (Error.NONE, 1, [])
+        assert node.partition("here", 0).high_watermark == 1
+        assert node.partition("here", 0).leader_epoch > epoch
+
+    simulated(scenario)
+
+
+def test_a_log_that_cannot_be_opened_has_no_leader_until_it_can() -> None:
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", {})
+        partition.append(batch(), acks=-1)
+        await place.node.stop()
+        path = f"{partition.log.here.path}/partition.metadata"
+        good = place.disk.contents()[path] or b""
+        write_unsynced(place.disk, path, b"version: 0\ntopic_id: nonsense\n", then_sync=True)
+        node = await place.start()
+        assert leader_told(node, "t") == (Error.LEADER_NOT_AVAILABLE, -1, [1])
+        await node.stop()
+        write_unsynced(place.disk, path, good, then_sync=True)
+        node = await place.start()
+        assert leader_told(node, "t") == (Error.NONE, 1, [])
+        assert node.partition("t", 0).high_watermark == 1
+
+    simulated(scenario)
+
+
+@pytest.mark.parametrize(
+    ("directories", "reason"),
+    [
+        (["/data/b"], r"/data/b, which holds the metadata, cannot be used any more"),
+        (["/data/a", "/data/b"], r"/data/b, which holds the metadata|no log directory is left"),
+    ],
+)
+def test_a_node_that_lost_its_metadata_or_its_last_directory_cannot_go_on(directories: list[str], reason: str) -> None:
+    """It used to stay up and answer errors for ever: nobody started it again."""
+
+    async def scenario(place: Place) -> None:
+        for path in directories:
+            assert not place.node.failed.is_set()
+            (directory,) = [one for one in place.node.store.directories if one.path == path]
+            directory.fail(OSError(EIO, "I/O error"), "test")
+            await asyncio.sleep(1)
+        assert place.node.failed.is_set()
+        assert re.match(reason, place.node.failure)
+        await place.node.stop()
 
     simulated(scenario)
 

@@ -9,12 +9,13 @@ import random
 import resource
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ottla import kernel
 from ottla.broker.node import Node
-from ottla.cli.errors import UserError
+from ottla.cli.errors import FAILED, UserError
 from ottla.config import (
     SOCKET_LISTEN_BACKLOG_SIZE,
     SOCKET_RECEIVE_BUFFER_BYTES,
@@ -32,6 +33,7 @@ from ottla.storage.log_directory import DirectoryInUse, WrongDirectory
 from ottla.wire.errors import Refused
 
 _BACKLOG = 1024
+_FAREWELL_S = 10
 _YOUNG_OBJECTS_MAX = 10_000
 """How many objects may come to be before the garbage collector looks at them. Requests leave nothing for it, so that
 Python's 700 would only have it look at the requests of waiting readers, twenty times a second."""
@@ -61,14 +63,13 @@ def serve(wanted: Wanted) -> int:
     _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_run(config))
+            return runner.run(_run(config))
     except (DirectoryInUse, WrongDirectory, ListenFailed) as error:
         raise UserError(str(error)) from error
     except Refused as refusal:
         raise UserError(refusal.text) from refusal
     except OSError as error:
         raise UserError(f"the node cannot start: {error}") from error
-    return 0
 
 
 def _processors() -> int:
@@ -76,7 +77,8 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-async def _run(config: Config) -> None:
+async def _run(config: Config) -> int:
+    """Serve until told to stop, or until the node fails; the exit code."""
     network = TcpNetwork(
         # Connections are accepted between requests. Of a crowd that comes at once, whoever finds no room to wait tries
         # again only after a second: Kafka's default of 50 would be too few.
@@ -104,8 +106,18 @@ async def _run(config: Config) -> None:
     gc.set_threshold(_YOUNG_OBJECTS_MAX)
     where = ", ".join(f"{listener.host}:{listener.port}" for listener in node.listeners.values())
     print(f"ottla: node {node.node_id} of cluster {node.cluster_id} is ready on {where}", flush=True)
-    await stopped.wait()
-    await node.stop()
+    ends = [asyncio.create_task(event.wait()) for event in (stopped, node.failed)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for waiting in ends:
+        waiting.cancel()
+    if not node.failed.is_set():
+        await node.stop()
+        return 0
+    print(f"ottla: node {node.node_id} ends: {node.failure}. Repair the disk, then start it again", file=sys.stderr)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            await node.stop()  # What still works is left in order.
+    return FAILED
 
 
 def _config(wanted: Wanted) -> Config:

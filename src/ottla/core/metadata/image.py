@@ -23,6 +23,7 @@ NO_LEADER_CHANGE = -2
 UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
 """A replica whose broker has not said yet in which of its directories it is."""
 LOST_DIRECTORY = bytes(15) + b"\x02"
+"""A replica that its broker has and cannot use."""
 METADATA_VERSION = "metadata.version"
 
 TOPIC = 2
@@ -363,6 +364,14 @@ def directory_of(partition: Partition, broker_id: int) -> bytes:
     if broker_id not in partition.replicas or not partition.directories:
         return NO_UUID
     return partition.directories[partition.replicas.index(broker_id)]
+
+
+def is_online(partition: Partition, broker: Broker) -> bool:
+    """Whether a broker can use the directory in which it has its replica, as far as it has told."""
+    directory = directory_of(partition, broker.broker_id)
+    if directory in (NO_UUID, UNASSIGNED_DIRECTORY) or not broker.directories:
+        return True
+    return directory != LOST_DIRECTORY and directory in broker.directories
 
 
 _REPLAY: dict[type, Callable[[Image, Any], None]] = {

@@ -9,8 +9,7 @@ Rule 3: old clients are told less: version 0 leaves out replicas that cannot be 
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.core.metadata.image import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, Image, Partition, Topic
-from ottla.core.metadata.image import directory_of as _directory_of
+from ottla.core.metadata.image import NO_LEADER, Image, Partition, Topic, is_online
 from ottla.core.metadata.names import is_internal, name_fault
 from ottla.wire.api.describe_topic_partitions import (
     Cursor,
@@ -93,15 +92,8 @@ def _offline(image: Image, partition: Partition, listener: str) -> list[int]:
     return [
         broker_id
         for broker_id in partition.replicas
-        if not _reachable(image, broker_id, listener) or not _directory_online(image, partition, broker_id)
+        if not _reachable(image, broker_id, listener) or not is_online(partition, image.brokers[broker_id])
     ]
-
-
-def _directory_online(image: Image, partition: Partition, broker_id: int) -> bool:
-    directory = _directory_of(partition, broker_id)
-    if directory in (NO_UUID, UNASSIGNED_DIRECTORY):
-        return True
-    return directory != LOST_DIRECTORY and directory in image.brokers[broker_id].directories
 
 
 def describe_partitions(
