@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from drivers import DRIVERS, Driver, Sent
-from nodes.ottla_node import running_node
+from kafka import KafkaProducer
+from nodes.ottla_node import PATIENCE_S, running_node
 from nodes.topics import Server, Topics
 from nodes.wire import Wire, batch_of
 
@@ -19,6 +20,25 @@ def test_idempotent_producer_of_every_client(server: Server, topics: Topics, dri
     records = [Sent(None, b"%d" % number, T) for number in range(100)]
     assert driver.produce(server.bootstrap, topic, records, idempotent=True) == list(range(100))
     assert [one.as_sent for one in driver.consume(server.bootstrap, topic, 100)] == records
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 5])
+def test_kafka_python_keeps_the_order_with_several_requests_under_way(
+    server: Server, topics: Topics, in_flight: int
+) -> None:
+    topic = topics.create(server)
+    producer = KafkaProducer(
+        bootstrap_servers=server.bootstrap,
+        enable_idempotence=True,
+        max_in_flight_requests_per_connection=in_flight,
+        batch_size=256,
+    )
+    sent = [producer.send(topic, b"%d" % number, partition=0) for number in range(500)]
+    assert [future.get(PATIENCE_S).offset for future in sent] == list(range(500))
+    producer.close()
+    (confluent,) = [one for one in DRIVERS if one.name == "confluent-kafka"]
+    read = confluent.consume(server.bootstrap, topic, 500)
+    assert [one.value for one in read] == [b"%d" % number for number in range(500)]
 
 
 def test_batch_sent_again_is_answered_with_its_first_offset(server: Server, topics: Topics) -> None:

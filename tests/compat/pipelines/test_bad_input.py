@@ -198,7 +198,7 @@ def test_full_disk_under_the_checkpoint_is_waited_for(ottla: OttlaNode, topics: 
             assert told is not None
             assert (told.state, told.sinks["out"].rows_written) == ("stopped", 4)
     except NoSmallDisk as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"this system lets nobody mount a small disk: {reason}")
     assert written() == [1, 2, 3, 4]
 
 

@@ -185,7 +185,7 @@ def test_what_is_only_on_disk_is_cold(disk: LocalDisk, tmp_path: Path) -> None:
     file.sync()
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if file.read_warm(0, 1) is not None:
-        pytest.skip("this file system keeps its pages, or cannot tell")
+        pytest.skip("this system keeps its pages, or cannot tell")
     assert file.read_warm(size - 1, 1) is None
     file.read(0, size)
     assert file.read_warm(0, size) == bytes(size)

@@ -13,7 +13,7 @@ from ottla.io import pacing
 from ottla.io.network import TcpNetwork
 
 CONGESTION: int = getattr(socket, "TCP_CONGESTION", 0)
-pytestmark = pytest.mark.skipif(not CONGESTION, reason="the system has one congestion control for all")
+pytestmark = pytest.mark.skipif(not CONGESTION, reason="this system has one congestion control for all")
 
 
 def control_of(connected: socket.socket) -> bytes:

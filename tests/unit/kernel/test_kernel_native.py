@@ -221,7 +221,7 @@ print(line("VmHWM") - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="this system has no /proc, where peak memory is read")
 def test_bombs_stay_in_their_limits_of_memory() -> None:
     """At most 64 MiB of output, and as much again while the output grows."""
     run = subprocess.run([sys.executable, "-c", BOMBS_IN_LITTLE_MEMORY], capture_output=True, text=True, check=False)
