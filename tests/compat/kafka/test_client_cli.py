@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+from nodes.ottla_node import wait_until
 from peers.clusters import fresh
 from peers.commands import Ottla
 
@@ -14,6 +15,10 @@ def test_topic_is_created_described_altered_and_deleted(ottla: Ottla) -> None:
     created = ottla("topic", "create", topic, "-p", 2, "--set", "retention.ms=60000")
     assert created == (0, f"{topic} created: 2 partitions, 1 replica each\n".encode(), "")
     assert ottla("topic", "alter", topic, "-p", 3, "--set", "segment.ms=70000").code == 0
+    wait_until(
+        lambda: len(ottla("topic", "describe", topic, "--json").lines[0]["partitions"]) == 3,
+        "the broker knows of the new partition",
+    )
     (described,) = ottla("topic", "describe", topic, "--json").lines
     assert described["settings"] == {"retention.ms": "60000", "segment.ms": "70000"}
     assert [(one["partition"], one["start_offset"], one["end_offset"]) for one in described["partitions"]] == [
