@@ -46,10 +46,12 @@ def committed_now(bootstrap: str, topic: str, partitions: int) -> list[Message]:
         consumer.close()
 
 
-def marker(bootstrap: str, group_id: str, topic: str) -> Committed | None:
+def marker(bootstrap: str, group_id: str, topic: str, *, stable: bool = True) -> Committed | None:
+    """Stable: wait until the transaction under way, if there is one, has ended. Kafka answers a commit before that."""
+
     async def ask() -> Any:
         async with Client(bootstrap) as client:
-            return (await committed_offsets(client, [group_id]))[group_id]
+            return (await committed_offsets(client, [group_id], stable=stable))[group_id]
 
     offsets = asyncio.run(ask())
     assert isinstance(offsets, dict), offsets
