@@ -39,7 +39,7 @@ format: install ## rewrite the sources in the project's format
 test: check ## everything: checks, both kernels, all seeds, crash points, mutants, real Kafka and real clients
 	if command -v cargo > /dev/null; then cargo test --quiet --release --no-default-features --manifest-path native/Cargo.toml; fi
 	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 $(USES_KERNEL)
-	$(BIN)/pytest -n 2 tests/sim tests/compat
+	$(BIN)/pytest -n 2 --durations=15 --durations-min=5 tests/sim tests/compat
 
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= $(shell date +%s)

@@ -21,7 +21,7 @@ def _needs_kcat() -> None:
 
 def kcat(server: Server, *arguments: str, stdin: str = "") -> str:
     command = ["kcat", "-b", server.bootstrap, *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
     return done.stdout
 

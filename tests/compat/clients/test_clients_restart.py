@@ -110,13 +110,13 @@ def test_stopped_node_keeps_topics_and_settings(tmp_path: Path, topics: Topics) 
         client.delete_topics([gone])[gone].result(30)
         before = sorted(path.name for path in node.log_dir.glob(f"{topic}-?"))
         node.restart()
-        assert set(client.list_topics(timeout=30).topics) == {topic}
+        assert set(client.list_topics(timeout=120).topics) == {topic}
         assert sorted(path.name for path in node.log_dir.glob(f"{topic}-?")) == before == [f"{topic}-0", f"{topic}-1"]
 
 
 def refused_start(node: OttlaNode) -> str:
     """What a node says that does not start."""
-    done = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, check=False, cwd=node.home)
+    done = subprocess.run(node.command(), capture_output=True, text=True, timeout=240, check=False, cwd=node.home)
     assert done.returncode != 0, "it started and ended as if all were well"
     assert "Traceback" not in done.stderr, done.stderr
     return done.stderr
@@ -195,7 +195,7 @@ def test_kafkas_own_properties_file_works(tmp_path: Path, topics: Topics) -> Non
         assert node.warnings() == []
         topic = topics.name()
         Confluent().produce(f"localhost:{clients}", topic, [Sent(None, b"v", T)])
-        listed = AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=30)
+        listed = AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=120)
         assert list(listed.brokers) == [7]
         assert len(listed.topics[topic].partitions) == 2
     finally:

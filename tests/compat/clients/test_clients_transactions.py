@@ -15,7 +15,7 @@ from nodes.ottla_node import running_node, wait_until
 from nodes.topics import Server, Topics
 from peers.client import Client
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 

@@ -21,7 +21,7 @@ from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.core.names import TopicPartition
 
-PATIENCE_S = 30
+PATIENCE_S = 240
 LONG_AGO_MS = 1_700_000_000_000
 
 

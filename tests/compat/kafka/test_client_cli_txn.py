@@ -14,7 +14,7 @@ from peers.commands import Ottla
 from ottla.kernel import Record, build_batch
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-PATIENCE_S = 30
+PATIENCE_S = 240
 VERIFICATION = "transaction.partition.verification.enable"
 UNVERIFIED_PRODUCE = 11  # From 12 on the broker adds the partition to the transaction by itself.
 

@@ -17,7 +17,7 @@ import psutil
 
 OTTLA = Path(sys.executable).with_name("ottla")
 READY = re.compile(r"is ready on (\S+):(\d+)")
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 MIB = 1 << 20
 
 

@@ -12,7 +12,7 @@ from peers.broker import free_ports
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _HOST = "127.0.0.1"
-_PATIENCE_S = 120.0
+_PATIENCE_S = 480.0
 
 
 class SparkCluster:

@@ -57,7 +57,7 @@ def produce(server: Server, topic: str, *values: bytes | None) -> None:
 def delete(server: Server, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": server.bootstrap})  # Kept until the answer is there.
     admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, f"{topic} is gone")
+    wait_until(lambda: topic not in admin.list_topics(timeout=120).topics, f"{topic} is gone")
 
 
 def orders(*ids: int) -> list[bytes]:

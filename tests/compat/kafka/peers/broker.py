@@ -44,7 +44,7 @@ class BrokerFailedError(Exception):
     """The node ended, or did not come to a state in time; the end of its log is in the text."""
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
     """Return as soon as the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
