@@ -86,7 +86,7 @@ class FetchSessions:
             self._sessions.pop(request.session_id, None)
             wanted = dict(partitions_in(request))
             session = None
-            if request.session_epoch == NEW_SESSION and wanted and self._has_room(now_ms):
+            if request.session_epoch == NEW_SESSION and self._has_room(now_ms):
                 session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
                 self._sessions[session.session_id] = session
             return Asked(list(wanted.items()), session, is_full=True)
@@ -109,13 +109,13 @@ class FetchSessions:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise Refused(Error.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
-        if session.by_id != by_id:
-            raise Refused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
             raise Refused(
                 Error.INVALID_FETCH_SESSION_EPOCH,
                 f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}",
             )
+        if session.by_id != by_id:
+            raise Refused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
         return session
 
     def _has_room(self, now_ms: int) -> bool:

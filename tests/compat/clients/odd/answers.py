@@ -76,6 +76,16 @@ class _Flattener:
             self._flat[path] = f"[{', '.join(sorted(kept))}]"
             return
         seen: dict[str, int] = {}
+        for label, one in self._merged(elements):
+            seen[label] = seen.get(label, 0) + 1
+            again = f" #{seen[label]}" if seen[label] > 1 else ""
+            self.structure(one, f"{path}[{label}{again}]")
+        self._flat[f"{path}#"] = str(sum(seen.values()))
+
+    def _merged(self, elements: list[Any]) -> list[tuple[str, Any]]:
+        """Elements with what they go by. A topic whose partitions are told of in several places is one."""
+        merged: dict[str, Any] = {}
+        found = []
         for one in elements:
             if any(self._is_foreign(getattr(one, field, None)) for field in _NAMES):
                 continue
@@ -84,10 +94,15 @@ class _Flattener:
                 for field in _NAMES
                 if getattr(one, field, None) not in (None, "", NO_UUID)
             )
-            seen[label] = seen.get(label, 0) + 1
-            again = f" #{seen[label]}" if seen[label] > 1 else ""
-            self.structure(one, f"{path}[{label}{again}]")
-        self._flat[f"{path}#"] = str(sum(seen.values()))
+            parts = [field.name for field in one.__structure__.fields if field.array and field.structure]
+            others = [field.name for field in one.__structure__.fields if field.name not in (*parts, *_NAMES)]
+            if label in merged and len(parts) == 1 and not others:
+                (name,) = parts
+                setattr(merged[label], name, [*getattr(merged[label], name), *getattr(one, name)])
+            else:
+                merged.setdefault(label, one)
+                found.append((label, one))
+        return found
 
     def _is_foreign(self, value: Any) -> bool:
         return isinstance(value, str) and value.startswith("odd") and not value.startswith(self._prefix)

@@ -1,10 +1,13 @@
 """The differences that are known, each with its reason."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from odd.answers import Flat
 from odd.generator import Case
+from odd.peer import WAITS
+from odd.values import Batch
 
 
 class Known(NamedTuple):
@@ -14,6 +17,27 @@ class Known(NamedTuple):
     kafka: str
     ottla: str
     reason: str
+    when: Callable[[Case], bool] = lambda _: True
+
+
+def _repeats_partition(case: Case) -> bool:
+    named = [
+        (str(topic.name), str(topic.topic_id), one.index)
+        for topic in case.request.topic_data
+        for one in topic.partition_data
+    ]
+    return len(set(named)) < len(named)
+
+
+def _has_unreadable_batch(case: Case) -> bool:
+    """One whose length or magic no batch can have."""
+    changed = [
+        one.records.patch
+        for topic in case.request.topic_data
+        for one in topic.partition_data
+        if isinstance(one.records, Batch)
+    ]
+    return any(name in ("length", "magic") for patch in changed for name, _ in patch)
 
 
 KNOWN: Sequence[Known] = (
@@ -22,12 +46,53 @@ KNOWN: Sequence[Known] = (
     Known("API_VERSIONS v* finalized_features*", "*", "*", "Ottla names the features that are built."),
     Known("*message", "None", "<text>", "Ottla says what is wrong where Kafka leaves the person to guess."),
     Known("*message", "''", "<text>", "Ottla says what is wrong where Kafka leaves the person to guess."),
+    Known(
+        "FETCH v* responses[[]__*",
+        "*",
+        "*",
+        "The records of coordinators tell times and producer ids. Their form is compared where a directory changes hands.",
+    ),
+    Known(
+        "PRODUCE v*",
+        "*",
+        "*",
+        "Of a partition that is named twice Kafka appends the last batch and drops the others without a word. "
+        "Ottla refuses all of them.",
+        _repeats_partition,
+    ),
+    Known(
+        "PRODUCE v*",
+        "*",
+        "*",
+        "Kafka reads the headers of all batches before it looks for partitions, and fails the whole request. "
+        "Ottla refuses each for its own reason.",
+        _has_unreadable_batch,
+    ),
 )
 
 
 def reason_for(case: Case, path: str, kafka: str, ottla: str) -> str | None:
     where = f"{case.api.name} v{case.version} {path}"
     for known in KNOWN:
-        if fnmatchcase(where, known.where) and fnmatchcase(kafka, known.kafka) and fnmatchcase(ottla, known.ottla):
+        if (
+            fnmatchcase(where, known.where)
+            and fnmatchcase(kafka, known.kafka)
+            and fnmatchcase(ottla, known.ottla)
+            and known.when(case)
+        ):
             return known.reason
     return None
+
+
+def reason_for_all(kafka: Flat, ottla: Flat) -> str | None:
+    """Why the answers may differ in whatever they say."""
+    if "UNKNOWN_SERVER_ERROR" in kafka.values() and has_error(ottla):
+        return "Kafka failed in a way it did not foresee. Ottla says what is wrong with the request."
+    if kafka.get("") == WAITS and has_error(ottla):
+        return "Kafka failed in a way it did not foresee, and never answers. Ottla says what is wrong with the request."
+    return None
+
+
+def has_error(flat: Flat) -> bool:
+    errors = [value for path, value in flat.items() if path.endswith("error_code")]
+    return any(value != "NONE" for value in errors)

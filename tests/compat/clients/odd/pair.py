@@ -9,7 +9,7 @@ from nodes.ottla_node import running_node
 from peers.broker import running_broker
 
 from odd.answers import compared, flattened
-from odd.differences import reason_for
+from odd.differences import reason_for, reason_for_all
 from odd.generator import Case
 from odd.peer import Peer
 from odd.world import World, settle_transactions
@@ -66,8 +66,9 @@ class Pair:
             if case.api in _ENDS_TRANSACTIONS:
                 settle_transactions(peer, [world.named(name) for name in ("idle", "open", "done", "fresh")])
         kafka, ottla = flat
+        unforeseen = reason_for_all(kafka, ottla)
         return [
-            Difference(case, path, theirs, ours, reason_for(case, path, theirs, ours))
+            Difference(case, path, theirs, ours, unforeseen or reason_for(case, path, theirs, ours))
             for path, theirs, ours in compared(kafka, ottla)
         ]
 

@@ -29,7 +29,25 @@ BY_TYPE: Final[dict[str, tuple[Any, ...]]] = {
     "uuid": (NO_UUID, NO_SUCH_TOPIC),
 }
 SETTING_VALUES: Final = (
-    *("", " ", "abc", "-2", "-1", "0", "1", "2", "100", " 5 ", "+5", "1e3", "0x10", "1000000", "10485760", "0.5", "1.5"),
+    *(
+        "",
+        " ",
+        "abc",
+        "-2",
+        "-1",
+        "0",
+        "1",
+        "2",
+        "100",
+        " 5 ",
+        "+5",
+        "1e3",
+        "0x10",
+        "1000000",
+        "10485760",
+        "0.5",
+        "1.5",
+    ),
     *("nan", "-0.1", str(INT_MAX), str(INT_MAX + 1), str(LONG_MAX), str(LONG_MAX + 1), "true", "TRUE", "yes", "false"),
     *("delete", "compact", "delete,compact", "compact,compact", "delete,,", ",", "none", "gzip", "GZIP", "zstd"),
     *("producer", "uncompressed", "CreateTime", "LogAppendTime", "createtime", "*", "0:1", "0:1,1:1", "0:x", "0-1"),
@@ -145,7 +163,7 @@ class Pools:
             "FetchRequest.max_bytes": Pool((INT_MAX, 10_000), (0, -1, 1, 100, 200)),
             "partition_max_bytes": Pool((10_000, 1_000_000), (0, -1, 1, 100, 200, INT_MAX)),
             "isolation_level": Pool((0, 1), (2, -1, 127)),
-            "session_id": Pool((0, 0, *self._names("session_id", "session")), (-1, 1, 99, INT_MAX)),
+            "session_id": Pool((0, 0, *self._names("session_id", "session")), (-1, 1, 99, 2**30)),
             "session_epoch": Pool((-1, -1, 0, 1), (-2, 2, 99, INT_MAX)),
             "cluster_id": Pool((None,), ("", "odd")),
             "rack_id": Pool(("",), ("a", "x" * 100)),
@@ -237,7 +255,6 @@ class Pools:
 
     def _odd_batches(self) -> tuple[Any, ...]:
         return (
-            None,
             b"",
             b"odd",
             Batch(times=2),

@@ -277,5 +277,3 @@ def _wait_for_coordinators(peer: Peer, group: str, transactional_id: str) -> Non
     peer.wait(lambda: is_found(TRANSACTION, transactional_id), "the transactional id has a coordinator")
     peer.wait(group_is_loaded, "the group's coordinator is loaded")
     peer.wait(transactions_are_loaded, "the transaction's coordinator is loaded")
-
-
