@@ -20,6 +20,14 @@ class Known(NamedTuple):
     when: Callable[[Case], bool] = lambda _: True
 
 
+def _asks_for_all(case: Case) -> bool:
+    return any(not one.configuration_keys for one in case.request.resources)
+
+
+def _names_kraft_version(case: Case) -> bool:
+    return any(one.feature == "kraft.version" for one in case.request.feature_updates)
+
+
 def _repeats_partition(case: Case) -> bool:
     named = [
         (str(topic.name), str(topic.topic_id), one.index)
@@ -40,7 +48,28 @@ def _has_unreadable_batch(case: Case) -> bool:
     return any(name in ("length", "magic") for patch in changed for name, _ in patch)
 
 
+STATIC_QUORUM = (
+    "The tests run Kafka with voters in its file (kraft.version 0); Ottla formats a quorum that can change (version 1)."
+)
+
 KNOWN: Sequence[Known] = (
+    Known("DESCRIBE_CONFIGS v*.documentation", "*", "*", "What a setting is for, in each project's own words."),
+    Known("DESCRIBE_CONFIGS v*configs[[]ottla.*", "<absent>", "*", "A setting that Kafka does not have."),
+    Known("DESCRIBE_CONFIGS v*configs#", "*", "*", "One setting more, which Kafka does not have.", _asks_for_all),
+    Known(
+        "DESCRIBE_CONFIGS v*.synonyms*",
+        "*",
+        "*",
+        "Where a coarser setting gives the value (log.roll.jitter.hours), Kafka names none and Ottla names it.",
+        _asks_for_all,
+    ),
+    Known("DESCRIBE_CONFIGS v* results[[]1 8]*", "*", "*", "Each server has its own loggers."),
+    Known("DESCRIBE_QUORUM v* nodes[[]1].listeners*", "*", "*", STATIC_QUORUM),
+    Known("DESCRIBE_QUORUM v*.replica_directory_id", "*", "*", STATIC_QUORUM),
+    Known("UPDATE_FEATURES v*", "*", "*", STATIC_QUORUM, _names_kraft_version),
+    Known("DESCRIBE_QUORUM v*.log_end_offset", "*", "*", "The offset of a log into which both write as they like."),
+    Known("DESCRIBE_QUORUM v*.high_watermark", "*", "*", "The offset of a log into which both write as they like."),
+    Known("DESCRIBE_QUORUM v*.leader_epoch", "*", "*", "Kafka's controller fails over when a request makes it fail."),
     Known("API_VERSIONS v* api_keys*", "*", "*", "Ottla names the APIs that are built."),
     Known("API_VERSIONS v* supported_features*", "*", "*", "Ottla names the features that are built."),
     Known("API_VERSIONS v* finalized_features*", "*", "*", "Ottla names the features that are built."),

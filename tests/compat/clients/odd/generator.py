@@ -143,6 +143,9 @@ def _shown(value: Any) -> str:
 
 
 def _kept_harmless(request: Any, api: ApiKey, version: int) -> Any:
+    if api is ApiKey.ALTER_CONFIGS:
+        # One that is named twice makes Kafka's controller fail over, and nobody is answered.
+        request.resources = list({(one.resource_type, one.resource_name): one for one in request.resources}.values())
     if api in _RESOURCES:
         for resource in request.resources:
             if resource.resource_type == BROKER or resource.resource_name in INTERNAL:

@@ -108,7 +108,10 @@ class Pools:
         epochs = Pool((-1, 0, 0), (-2, -5, 1, 99, INT_MAX))
         texts = Pool(("", "note"), (None, "x" * 4097, "x" * 4096))
         patterns = Pool((None, self._world.prefix), ("", "(", ".*", "[", f"{self._world.prefix}.*", "a{2}", "\\"))
-        settings = Pool(tuple(TOPIC_SETTINGS), ("", "unknown", "log.segment.bytes", "RETENTION.MS"))
+        settings = Pool(
+            tuple(name for name in TOPIC_SETTINGS if not name.startswith("ottla.")),
+            ("", "unknown", "log.segment.bytes", "RETENTION.MS"),
+        )
         values = Pool(("1000000", "-1", "delete", "true"), (*SETTING_VALUES, None))
         resources = Pool(
             tuple(named(name) for name in ("plain", "victim")),
@@ -227,7 +230,9 @@ class Pools:
             "configuration_keys": Pool(("retention.ms", "segment.bytes"), ("", "unknown", "retention.bytes")),
             "CreatableTopicConfig.name": settings,
             "CreatableTopicConfig.value": values,
-            "AlterableConfig.name": Pool((*settings.sound, *GROUP_SETTINGS, *CLIENT_METRICS_SETTINGS), settings.odd),
+            "AlterableConfig.name": Pool(
+                (*settings.sound, *GROUP_SETTINGS, *CLIENT_METRICS_SETTINGS), (*settings.odd, "root", "kafka")
+            ),
             "AlterableConfig.value": values,
             "config_operation": Pool((0, 0, 0, 1), (2, 3, 4, -1, 127)),
             "feature": Pool(
