@@ -229,7 +229,7 @@ def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> FetchRe
             topics[key[:2]] = topic
         topic.partitions.append(data)
         if data.error_code in _LEADER_TOLD and terms.version >= _LEADER_TOLD_SINCE:
-            _tell_leader(data, key, node, terms.listener, endpoints)
+            _tell_leader(data, key, node, terms, endpoints)
     return FetchResponse(
         throttle_time_ms=0,
         session_id=asked.session_id,
@@ -239,17 +239,18 @@ def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> FetchRe
 
 
 def _tell_leader(
-    data: PartitionData, key: FetchKey, node: "Node", listener: str, endpoints: dict[int, NodeEndpoint]
+    data: PartitionData, key: FetchKey, node: "Node", terms: _Terms, endpoints: dict[int, NodeEndpoint]
 ) -> None:
-    """Name the leader to a client that was wrong about it, so that it need not ask for metadata (KIP-951)."""
+    """Name the leader to a client that was wrong about it, so that it need not ask for metadata (KIP-951). Brokers know
+    each other's addresses."""
     image = node.metadata.image
     found = image.partition(node.topic_name(key.topic_id) or key.topic, key.partition)
     if found is None:
         return
     data.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
     broker = image.brokers.get(found.leader)
-    endpoint = None if broker is None or broker.fenced else broker.endpoint(listener)
-    if broker is not None and endpoint is not None:
+    endpoint = None if broker is None or broker.fenced else broker.endpoint(terms.listener)
+    if terms.replica_id < 0 and broker is not None and endpoint is not None:
         endpoints[found.leader] = NodeEndpoint(
             node_id=found.leader, host=endpoint.host, port=endpoint.port, rack=broker.rack
         )

@@ -28,6 +28,13 @@ def _names_kraft_version(case: Case) -> bool:
     return any(one.feature == "kraft.version" for one in case.request.feature_updates)
 
 
+def _repeats_in_transaction(case: Case) -> bool:
+    request = case.request
+    topics = [*request.v3_and_below_topics, *(topic for one in request.transactions for topic in one.topics)]
+    named = [one.transactional_id for one in request.transactions]
+    return len(set(named)) < len(named) or any(len(set(one.partitions)) < len(one.partitions) for one in topics)
+
+
 def _repeats_partition(case: Case) -> bool:
     named = [
         (str(topic.name), str(topic.topic_id), one.index)
@@ -54,8 +61,15 @@ STATIC_QUORUM = (
 
 KNOWN: Sequence[Known] = (
     Known("DESCRIBE_CONFIGS v*.documentation", "*", "*", "What a setting is for, in each project's own words."),
-    Known("DESCRIBE_CONFIGS v*configs[[]ottla.*", "<absent>", "*", "A setting that Kafka does not have."),
-    Known("DESCRIBE_CONFIGS v*configs#", "*", "*", "One setting more, which Kafka does not have.", _asks_for_all),
+    Known("*.configs[[]ottla.*", "<absent>", "*", "A setting that Kafka does not have."),
+    Known("*.configs#", "33", "34", "A setting that Kafka does not have."),
+    Known(
+        "LIST_OFFSETS v* topics*",
+        "*",
+        "*",
+        "Kafka fails at an isolation level that there is not. Ottla refuses it, for the partitions that are asked for.",
+        lambda case: case.request.isolation_level not in (0, 1),
+    ),
     Known(
         "DESCRIBE_CONFIGS v*.synonyms*",
         "*",
@@ -76,10 +90,17 @@ KNOWN: Sequence[Known] = (
     Known("*message", "None", "<text>", "Ottla says what is wrong where Kafka leaves the person to guess."),
     Known("*message", "''", "<text>", "Ottla says what is wrong where Kafka leaves the person to guess."),
     Known(
+        "ADD_PARTITIONS_TO_TXN v*",
+        "*",
+        "*",
+        "Of a partition or transaction that is named twice Kafka tells several times, and adds what it named last.",
+        _repeats_in_transaction,
+    ),
+    Known(
         "FETCH v* responses[[]__*",
         "*",
         "*",
-        "The records of coordinators tell times and producer ids. Their form is compared where a directory changes hands.",
+        "The records of coordinators tell times and producer ids. Other tests compare their form.",
     ),
     Known(
         "PRODUCE v*",

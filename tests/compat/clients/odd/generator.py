@@ -4,19 +4,22 @@ Rule 1: a seed gives the same requests, whatever the servers answer.
 Rule 2: each request has its own share of odd fields, from hardly any to many: with few of them it passes the checks
         before the one that matters.
 Rule 3: what would end the comparison is not drawn: the broker's own settings and the cluster's features are only
-        validated, internal topics are not deleted or changed, nothing waits for longer than a moment.
+        validated, internal topics are not deleted or changed, nothing waits for longer than a moment, and nothing is
+        asked that Kafka never answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from odd.peer import Peer
 from odd.pools import BY_TYPE, INTERNAL, Pools
 from odd.values import Batch, Given
 from odd.world import World
 from ottla.broker.dispatch import ROUTES
 from ottla.wire.api import ApiKey, request_class
+from ottla.wire.api.add_partitions_to_txn import AddPartitionsToTxnTransaction
 from ottla.wire.schema import Struct, message_of, structure_of
 from ottla.wire.shapes import Field, Structure
 
@@ -29,6 +32,7 @@ _CHANGES_METADATA: Final = (
     ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
 )
+_TRANSACTIONS_SINCE: Final = 4
 _RESOURCES: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 _WEIGHTS: Final = {
     ApiKey.PRODUCE: 6,
@@ -48,6 +52,8 @@ class Case(NamedTuple):
     api: ApiKey
     version: int
     request: Any
+    keep: Callable[[Peer, Any], None] | None = None
+    """Notes what a server gave in its answer."""
 
     def __str__(self) -> str:
         return f"{self.api.name} v{self.version} {_shown(self.request)}"
@@ -62,6 +68,9 @@ class Generator:
         self._random = Random(seed)
         self._pools = Pools(world)
         self._oddness = 0.0
+
+    def go_on_in(self, world: World) -> None:
+        self._pools = Pools(world)
 
     def draw(self, api: ApiKey | None = None) -> Case:
         random = self._random
@@ -146,6 +155,13 @@ def _kept_harmless(request: Any, api: ApiKey, version: int) -> Any:
     if api is ApiKey.ALTER_CONFIGS:
         # One that is named twice makes Kafka's controller fail over, and nobody is answered.
         request.resources = list({(one.resource_type, one.resource_name): one for one in request.resources}.values())
+    if api is ApiKey.ADD_PARTITIONS_TO_TXN and version >= _TRANSACTIONS_SINCE and not request.transactions:
+        # Kafka never answers; so it is where a marker has no partition.
+        request.transactions = [structure_of(AddPartitionsToTxnTransaction).blank()]
+    if api is ApiKey.WRITE_TXN_MARKERS:
+        for marker in request.markers:
+            marker.topics = [topic for topic in marker.topics if topic.partition_indexes]
+        request.markers = [marker for marker in request.markers if marker.topics]
     if api in _RESOURCES:
         for resource in request.resources:
             if resource.resource_type == BROKER or resource.resource_name in INTERNAL:

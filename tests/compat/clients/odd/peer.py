@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from nodes.wire import Wire
 
+from odd.values import resolved
 from ottla.wire.api import ApiKey
 from ottla.wire.api.api_versions import ApiVersionsRequest
 from ottla.wire.api.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -16,7 +17,6 @@ from ottla.wire.api.incremental_alter_configs import (
 )
 from ottla.wire.errors import Error
 from ottla.wire.schema import message_of
-from odd.values import resolved
 
 CLOSED: Final = "<closed the connection>"
 NO_ANSWER: Final = "<no answer>"

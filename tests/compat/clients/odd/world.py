@@ -1,4 +1,4 @@
-"""What requests speak of: topics with records, groups with members, producers, transactions. Made alike on both servers.
+"""What requests speak of: topics with records, groups with members, producers, transactions. Alike on both servers.
 
 Every world has names of its own, so that the next one does not meet what the last one left.
 """
@@ -164,26 +164,31 @@ class World:
             assert told.error_code == Error.NONE, told
 
     def _join_classic(self, peer: Peer) -> None:
+        """Until the member has its assignment in time. The time is short, because whoever joins later waits for it."""
         group = self.named("classic")
         join = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=300_000,
-            rebalance_timeout_ms=100,
+            rebalance_timeout_ms=1000,
             member_id="",
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
         )
-        joined = peer.call(join, 3)
-        assert joined.error_code == Error.NONE, joined
-        peer.given["member_id", group] = joined.member_id
-        peer.given["generation", group] = joined.generation_id
-        sync = SyncGroupRequest(
-            group_id=group,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")],
-        )
-        assert peer.call(sync, 3).error_code == Error.NONE
+
+        def has_joined() -> bool:
+            joined = peer.call(join, 3)
+            assert joined.error_code == Error.NONE, joined
+            peer.given["member_id", group] = joined.member_id
+            peer.given["generation", group] = joined.generation_id
+            sync = SyncGroupRequest(
+                group_id=group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")],
+            )
+            return bool(peer.call(sync, 3).error_code == Error.NONE)
+
+        peer.wait(has_joined, "a member of the classic group has joined")
 
     def _join_consumer(self, peer: Peer) -> None:
         group = self.named("consumer")
