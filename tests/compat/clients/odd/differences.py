@@ -58,6 +58,7 @@ def _has_unreadable_batch(case: Case) -> bool:
 STATIC_QUORUM = (
     "The tests run Kafka with voters in its file (kraft.version 0); Ottla formats a quorum that can change (version 1)."
 )
+NOT_BUILT = "Ottla names the APIs and features that are built."
 
 KNOWN: Sequence[Known] = (
     Known("DESCRIBE_CONFIGS v*.documentation", "*", "*", "What a setting is for, in each project's own words."),
@@ -83,10 +84,13 @@ KNOWN: Sequence[Known] = (
     Known("UPDATE_FEATURES v*", "*", "*", STATIC_QUORUM, _names_kraft_version),
     Known("DESCRIBE_QUORUM v*.log_end_offset", "*", "*", "The offset of a log into which both write as they like."),
     Known("DESCRIBE_QUORUM v*.high_watermark", "*", "*", "The offset of a log into which both write as they like."),
-    Known("DESCRIBE_QUORUM v*.leader_epoch", "*", "*", "Kafka's controller fails over when a request makes it fail."),
-    Known("API_VERSIONS v* api_keys*", "*", "*", "Ottla names the APIs that are built."),
-    Known("API_VERSIONS v* supported_features*", "*", "*", "Ottla names the features that are built."),
-    Known("API_VERSIONS v* finalized_features*", "*", "*", "Ottla names the features that are built."),
+    Known("API_VERSIONS v* api_keys[[]*", "<answer>", "<absent>", NOT_BUILT),
+    Known("API_VERSIONS v* *_features[[]s*.version]", "<answer>", "<absent>", NOT_BUILT),
+    Known("API_VERSIONS v* *#", "*", "*", NOT_BUILT),
+    Known("API_VERSIONS v* finalized_features[[]kraft.version]", "<absent>", "*", STATIC_QUORUM),
+    Known(
+        "API_VERSIONS v* finalized_features_epoch", "*", "*", "The offset of a log into which both write as they like."
+    ),
     Known("*message", "None", "<text>", "Ottla says what is wrong where Kafka leaves the person to guess."),
     Known("*message", "''", "<text>", "Ottla says what is wrong where Kafka leaves the person to guess."),
     Known(
@@ -134,15 +138,17 @@ def reason_for(case: Case, path: str, kafka: str, ottla: str) -> str | None:
     return None
 
 
+_UNFORESEEN = "Kafka failed in a way it did not foresee. Ottla says what is wrong with the request."
+_NO_ANSWER = "Kafka failed in a way it did not foresee, and never answers. Ottla does."
+REASONS_FOR_ALL = (_UNFORESEEN, _NO_ANSWER)
+
+
 def reason_for_all(kafka: Flat, ottla: Flat) -> str | None:
     """Why the answers may differ in whatever they say."""
-    if "UNKNOWN_SERVER_ERROR" in kafka.values() and has_error(ottla):
-        return "Kafka failed in a way it did not foresee. Ottla says what is wrong with the request."
-    if kafka.get("") == WAITS and has_error(ottla):
-        return "Kafka failed in a way it did not foresee, and never answers. Ottla says what is wrong with the request."
-    return None
+    if "UNKNOWN_SERVER_ERROR" in kafka.values() and _has_error(ottla):
+        return _UNFORESEEN
+    return _NO_ANSWER if kafka.get("") == WAITS else None
 
 
-def has_error(flat: Flat) -> bool:
-    errors = [value for path, value in flat.items() if path.endswith("error_code")]
-    return any(value != "NONE" for value in errors)
+def _has_error(flat: Flat) -> bool:
+    return any(value != "NONE" for path, value in flat.items() if path.endswith("error_code"))

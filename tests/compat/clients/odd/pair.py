@@ -63,8 +63,12 @@ class Pair:
     def __init__(self, kafka: Peer, ottla: Peer) -> None:
         self.kafka, self.ottla = kafka, ottla
 
+    @property
+    def both(self) -> tuple[Peer, Peer]:
+        return self.kafka, self.ottla
+
     def build(self, world: World) -> None:
-        for peer in (self.kafka, self.ottla):
+        for peer in self.both:
             world.build(peer)
 
     def ask(self, case: Case, world: World) -> list[Difference]:

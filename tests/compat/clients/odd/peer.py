@@ -38,7 +38,7 @@ class NotSettled(Exception):
 class Peer:
     def __init__(self, name: str, bootstrap: str) -> None:
         self.name = name
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._wire: Wire | None = None
         self.given: dict[tuple[str, str], Any] = {}
         """By kind and name: what this server chose for something that both have."""
@@ -51,7 +51,7 @@ class Peer:
     @property
     def wire(self) -> Wire:
         if self._wire is None:
-            self._wire = Wire(self._bootstrap)
+            self._wire = Wire(self.bootstrap)
             self._wire.socket.settimeout(ANSWER_S)
         return self._wire
 

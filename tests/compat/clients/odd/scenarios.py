@@ -119,6 +119,15 @@ def alter(kind: int, name: str, *changes: tuple[str, int, str | None]) -> Case:
     return Case(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
 
 
+def described(*resources: tuple[int, str], keys: list[str] | None = None) -> Case:
+    asked = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        for kind, name in resources
+    ]
+    request = DescribeConfigsRequest(resources=asked, include_synonyms=True, include_documentation=keys is None)
+    return Case(ApiKey.DESCRIBE_CONFIGS, 4, request)
+
+
 # Scenarios.
 
 
@@ -329,30 +338,22 @@ def settings(world: World) -> Iterator[Case]:
         yield alter(CLIENT_METRICS, metrics, ("metrics", 0, value))
     yield alter(CLIENT_METRICS, metrics, ("unknown", 0, "1"))
     yield alter(CLIENT_METRICS, "", ("metrics", 0, "a"))
-    yield from _described((TOPIC, topic), (CLIENT_METRICS, metrics), keys=["metrics", "match", "interval.ms"])
-    yield from _described((TOPIC, topic), (3, topic), keys=["retention.ms"])
+    yield described((TOPIC, topic), (CLIENT_METRICS, metrics), keys=["metrics", "match", "interval.ms"])
+    yield described((TOPIC, topic), (3, topic), keys=["retention.ms"])
     yield alter(TOPIC, "", ("retention.ms", 0, "x"))
     yield alter(TOPIC, "unknown", ("retention.ms", 0, "x"))
     yield alter(TOPIC, "unknown", ("retention.ms", 0, "1"))
 
 
-def _described(*resources: tuple[int, str], keys: list[str]) -> Iterator[Case]:
-    asked = [
-        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-        for kind, name in resources
-    ]
-    yield Case(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=asked))
-
-
 def loggers(_: World) -> Iterator[Case]:
     """Both have one that is named root; the others are each server's own."""
     for name in ("1", "2", "", "x"):
-        yield from _described((BROKER_LOGGER, name), keys=["root"])
+        yield described((BROKER_LOGGER, name), keys=["root"])
         yield alter(BROKER_LOGGER, name, ("root", 0, "WARN"))
-    yield from _described((BROKER_LOGGER, "1"), keys=["root"])
+    yield described((BROKER_LOGGER, "1"), keys=["root"])
     for value in ("DEBUG", "TRACE", "FATAL", "ERROR", "INFO", "info", "OFF", "", "nonsense", None):
         yield alter(BROKER_LOGGER, "1", ("root", 0, value))
-        yield from _described((BROKER_LOGGER, "1"), keys=["root"])
+        yield described((BROKER_LOGGER, "1"), keys=["root"])
     for operation in (1, 2, 3):
         yield alter(BROKER_LOGGER, "1", ("root", operation, "INFO"))
     yield alter(BROKER_LOGGER, "1", ("no.such.logger", 0, "INFO"))

@@ -58,7 +58,7 @@ class World:
 
     def build(self, peer: Peer) -> None:
         peer.given.clear()
-        self._make_topics(peer)
+        self.make_topics(peer)
         _wait_for_coordinators(peer, self.named("classic"), self.named("open"))
         self._make_producers(peer)
         self._write(peer)
@@ -68,7 +68,7 @@ class World:
         # The odd requests begin on a connection that nothing was sent on.
         peer.close()
 
-    def _make_topics(self, peer: Peer) -> None:
+    def make_topics(self, peer: Peer) -> None:
         topics = [
             CreatableTopic(
                 name=self.named(name),
