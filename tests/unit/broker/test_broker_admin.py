@@ -386,8 +386,12 @@ def test_quorum_is_described() -> None:
         for older in (0, 1):
             [topic] = (await client.send(DescribeQuorumRequest(topics=[partition]), older)).topics
             assert topic.partitions[0].leader_id == 1
-        other = RequestTopicData(topic_name="t", partitions=[])
-        assert (await client.send(DescribeQuorumRequest(topics=[other]))).error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+        other = RequestTopicData(topic_name="t", partitions=[RequestPartitionData(partition_index=0)])
+        for asked in ([other], [partition, other], [partition, partition]):
+            told = await client.send(DescribeQuorumRequest(topics=asked))
+            assert told.error_code == Error.NONE
+            errors = {one.error_code for topic in told.topics for one in topic.partitions}
+            assert errors == {Error.UNKNOWN_TOPIC_OR_PARTITION}
 
     scenario(work)
 
@@ -400,7 +404,7 @@ def test_quorum_is_described() -> None:
         ("transaction.version", 9, 1, Error.INVALID_UPDATE_VERSION),
         ("metadata.version", 29, 2, Error.INVALID_UPDATE_VERSION),
         ("no.version", 1, 1, Error.INVALID_UPDATE_VERSION),
-        ("group.version", 1, 7, Error.INVALID_REQUEST),
+        ("group.version", 1, 7, Error.INVALID_UPDATE_VERSION),
     ],
 )
 def test_features_are_updated(feature: str, level: int, upgrade_type: int, error: Error) -> None:

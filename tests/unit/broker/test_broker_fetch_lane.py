@@ -34,7 +34,7 @@ class Home(LaneHome):
         self.config = {FETCH_MAX_BYTES: 150_000}
         self.fetch_sessions = FetchSessions(10, 1000)
         self.waiting_room = WaitingRoom()
-        self.lanes = FetchLanes(self)  # type: ignore[arg-type]
+        self.lanes = FetchLanes(self, "PLAINTEXT")  # type: ignore[arg-type]
 
     def append(self, records: list[Record] = SMALL) -> None:
         self.led.append(memoryview(bytearray(kernel.build_batch(records))), acks=-1)
@@ -67,7 +67,7 @@ class Home(LaneHome):
         return given
 
     def _call(self, version: int, correlation_id: int) -> Call:
-        connection: Any = SimpleNamespace(peer="test", close=lambda: None)
+        connection: Any = SimpleNamespace(peer="test", listener="PLAINTEXT", close=lambda: None)
         node: Any = self
         return Call(node, connection, 1, version, correlation_id, "c")
 

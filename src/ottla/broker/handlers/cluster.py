@@ -73,7 +73,16 @@ def _metadata_refused(asked: list[MetadataRequestTopic], refusal: Refused) -> Me
         brokers=[],
         cluster_id=None,
         controller_id=-1,
-        topics=[topic_missing(topic.name or "", refusal.error, topic.topic_id) for topic in asked],
+        topics=[
+            MetadataResponseTopic(
+                error_code=refusal.error,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                is_internal=False,
+                partitions=[],
+            )
+            for topic in asked
+        ],
         error_code=refusal.error,
     )
 

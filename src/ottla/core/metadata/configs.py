@@ -17,12 +17,7 @@ from typing import Final, NamedTuple
 from ottla.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,
-    FOLLOWER_REPLICATION_THROTTLED_REPLICAS,
     GROUP_SETTINGS,
-    INTERVAL_MS,
-    LEADER_REPLICATION_THROTTLED_REPLICAS,
-    MATCH,
-    REMOTE_STORAGE_ENABLE,
     TOPIC_SETTINGS,
     Config,
     InvalidConfig,
@@ -219,13 +214,13 @@ def topic_config(config: Config, overrides: Mapping[str, str]) -> Config:
 
     A topic that Kafka or an earlier release made may have what is refused here, and is served all the same."""
     after = config.for_topic(overrides)
-    if after[REMOTE_STORAGE_ENABLE]:
+    if after[TOPIC_SETTINGS["remote.storage.enable"]]:
         raise InvalidConfig(["remote.storage.enable=true: there is no tiered storage here; leave it out"])
-    for setting in (LEADER_REPLICATION_THROTTLED_REPLICAS, FOLLOWER_REPLICATION_THROTTLED_REPLICAS):
-        replicas = after[setting]
+    for name in ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"):
+        replicas = after[TOPIC_SETTINGS[name]]
         if "".join(replicas) != "*" and not all(_REPLICA.fullmatch(one) for one in replicas):
             raise InvalidConfig(
-                [f"{setting.name}={','.join(replicas)}: must be * or a list of PARTITION:BROKER, separated by commas"]
+                [f"{name}={','.join(replicas)}: must be * or a list of PARTITION:BROKER, separated by commas"]
             )
     return after
 
@@ -236,12 +231,13 @@ def _check_client_metrics(config: Config, after: Mapping[str, str]) -> None:
         known = ", ".join(CLIENT_METRICS_SETTINGS)
         raise Refused(Error.INVALID_REQUEST, f"{unknown[0]} is no setting of client metrics; there are {known}")
     checked = config.for_client_metrics(after)
-    if checked[INTERVAL_MS] not in _INTERVALS_MS:
+    interval_ms = checked[CLIENT_METRICS_SETTINGS["interval.ms"]] if "interval.ms" in after else _INTERVALS_MS[0]
+    if interval_ms not in _INTERVALS_MS:
         raise Refused(
             Error.INVALID_REQUEST,
-            f"interval.ms={checked[INTERVAL_MS]}: must be {_INTERVALS_MS[0]} to {_INTERVALS_MS[-1]}",
+            f"interval.ms={interval_ms}: must be {_INTERVALS_MS[0]} to {_INTERVALS_MS[-1]}",
         )
-    for one in checked[MATCH]:
+    for one in checked[CLIENT_METRICS_SETTINGS["match"]] if "match" in after else ():
         name, _, pattern = one.partition("=")
         if name.strip() not in _MATCHED or not pattern or "=" in pattern:
             raise InvalidConfig([f"match={one}: must be NAME=PATTERN, where NAME is one of {', '.join(_MATCHED)}"])

@@ -20,6 +20,7 @@ Flat = dict[str, str]
 ABSENT: Final = "<absent>"
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SHORT_UUID: Final = re.compile(r"[\w-]{22}")
 _NAMES: Final = (
     *("name", "topic", "topic_name", "resource_name", "group_id", "transactional_id", "member_id", "key", "feature"),
     *("topic_id", "partition_index", "index", "partition", "producer_id", "node_id", "broker_id", "api_key"),
@@ -120,6 +121,8 @@ class _Flattener:
             return "<time>"
         if name in _OWN:
             return "<its own>" if value not in (None, "", -1, 0) else repr(value)
+        if name == "member_id" and _SHORT_UUID.fullmatch(value):
+            return repr(self._made_up.setdefault(value, f"<id {len(self._made_up)}>"))
         if isinstance(value, str):
             return self._text(value)
         return repr(value)

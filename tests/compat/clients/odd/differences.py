@@ -84,6 +84,7 @@ KNOWN: Sequence[Known] = (
     Known("UPDATE_FEATURES v*", "*", "*", STATIC_QUORUM, _names_kraft_version),
     Known("DESCRIBE_QUORUM v*.log_end_offset", "*", "*", "The offset of a log into which both write as they like."),
     Known("DESCRIBE_QUORUM v*.high_watermark", "*", "*", "The offset of a log into which both write as they like."),
+    Known("DESCRIBE_QUORUM v*.leader_epoch", "*", "1", "Kafka's controller fails over when a request makes it fail."),
     Known("API_VERSIONS v* api_keys[[]*", "<answer>", "<absent>", NOT_BUILT),
     Known("API_VERSIONS v* *_features[[]s*.version]", "<answer>", "<absent>", NOT_BUILT),
     Known("API_VERSIONS v* *#", "*", "*", NOT_BUILT),

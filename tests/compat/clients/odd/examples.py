@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from odd.generator import Case
-from odd.scenarios import BROKER_LOGGER, TOPIC, described, fetch, produce
+from odd.scenarios import BROKER_LOGGER, TOPIC, alter, described, fetch, produce
 from odd.values import Batch
 from odd.world import World
 from ottla.wire.api import ApiKey
@@ -56,6 +56,9 @@ def what_kafka_does_not_foresee(world: World) -> Iterator[Case]:
     asked = [ListOffsetsTopic(name=topic, partitions=[]), ListOffsetsTopic(name="unknown", partitions=[])]
     yield Case(ApiKey.LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, isolation_level=9, topics=asked))
     yield Case(ApiKey.ADD_PARTITIONS_TO_TXN, 5, AddPartitionsToTxnRequest(transactions=[]))
+    # An operation that there is not.
+    yield alter(TOPIC, topic, ("retention.ms", 99, "1"))
+    yield from the_quorum(world)
 
 
 EXAMPLES: tuple[Example, ...] = (
