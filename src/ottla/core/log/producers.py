@@ -229,7 +229,7 @@ class Producers:
         if header.producer_epoch < 0:
             raise Refused(
                 Error.INVALID_PRODUCER_EPOCH,
-                f"{self.name}: marker of producer {header.producer_id} has epoch {header.producer_epoch}, which none has",
+                f"{self.name}: marker of producer {header.producer_id} has epoch {header.producer_epoch}, less than 0",
             )
         known = self.by_id.get(header.producer_id)
         if known is None:

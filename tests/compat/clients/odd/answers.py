@@ -121,7 +121,7 @@ class _Flattener:
             return "<time>"
         if name in _OWN:
             return "<its own>" if value not in (None, "", -1, 0) else repr(value)
-        if name == "member_id" and _SHORT_UUID.fullmatch(value):
+        if name == "member_id" and _SHORT_UUID.fullmatch(value or ""):
             return repr(self._made_up.setdefault(value, f"<id {len(self._made_up)}>"))
         if isinstance(value, str):
             return self._text(value)
