@@ -170,6 +170,7 @@ def test_partitions_are_added_with_the_replicas_of_the_others() -> None:
         (_more("t", 3, [[1]]), Error.INVALID_REPLICA_ASSIGNMENT),
         (_more("t", 3, [[1, 9]]), Error.INVALID_REPLICA_ASSIGNMENT),
         (_more("t", 3 + PARTITIONS_PER_REQUEST_MAX), Error.POLICY_VIOLATION),
+        (_more("t", 3 + PARTITIONS_PER_REQUEST_MAX, [[1, 2]]), Error.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_impossible_growth_is_refused(wanted: CreatePartitionsTopic, error: Error) -> None:
