@@ -20,6 +20,18 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
 
+    def check(self) -> None:
+        """Raises Refused for what no transaction can have: a marker of no producer would stay in the log for nothing."""
+        producer_id, epoch = self.producer
+        if producer_id < 0:
+            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, f"a marker of producer {producer_id}, which none is")
+        if epoch < 0:
+            raise Refused(
+                Error.INVALID_PRODUCER_EPOCH, f"a marker of producer {producer_id} with epoch {epoch}, less than 0"
+            )
+        if self.transaction_version < 0:
+            raise Refused(Error.INVALID_REQUEST, f"there is no transaction version {self.transaction_version}")
+
 
 def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> "asyncio.Future[Refused | None] | None":
     """Append it at once; what is returned is done when it counts, or never will: then it tells why.
@@ -30,9 +42,10 @@ def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> "asynci
     group's coordinator writes it itself.
     """
     topic, index = where
+    partition = node.partition(topic, index)
+    marker.check()
     if topic == CONSUMER_OFFSETS:
         return _end_in_groups(node, marker, index)
-    partition = node.partition(topic, index)
     batch = build_end_txn_marker(
         ControlType.COMMIT if marker.committed else ControlType.ABORT,
         marker.coordinator_epoch,

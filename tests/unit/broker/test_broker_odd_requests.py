@@ -268,24 +268,35 @@ def test_producers_of_a_topic_that_cannot_be_are_an_invalid_question() -> None:
     simulated(scenario)
 
 
-def test_a_marker_needs_an_epoch() -> None:
+@pytest.mark.parametrize(
+    ("producer", "version", "error"),
+    [
+        ((9, -1), 0, Error.INVALID_PRODUCER_EPOCH),
+        ((9, -2), 0, Error.INVALID_PRODUCER_EPOCH),
+        ((-2, 0), 0, Error.INVALID_PRODUCER_ID_MAPPING),
+        ((9, 0), -1, Error.INVALID_REQUEST),
+    ],
+)
+def test_a_marker_of_what_no_transaction_can_have_is_not_written(
+    producer: tuple[int, int], version: int, error: Error
+) -> None:
     async def scenario(broker: Broker) -> None:
-        for epoch in (-1, -2):
-            topics = [WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])]
-            markers = [
-                WritableTxnMarker(
-                    producer_id=producer_id,
-                    producer_epoch=epoch,
-                    transaction_result=True,
-                    topics=wanted,
-                    coordinator_epoch=0,
-                )
-                for producer_id, wanted in ((9, topics), (8, []))
-            ]
-            told = await broker.send(WriteTxnMarkersRequest(markers=markers))
-            # One without partitions is not told of.
-            assert [one.producer_id for one in told.markers] == [9]
-            assert told.markers[0].topics[0].partitions[0].error_code == Error.INVALID_PRODUCER_EPOCH
+        marker = WritableTxnMarker(
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            transaction_result=True,
+            topics=[WritableTxnMarkerTopic(name=name, partition_indexes=[0]) for name in (TOPIC, OFFSETS, "absent")],
+            coordinator_epoch=0,
+            transaction_version=version,
+        )
+        # One without partitions is not told of.
+        nowhere = WritableTxnMarker(
+            producer_id=8, producer_epoch=0, transaction_result=True, topics=[], coordinator_epoch=0
+        )
+        told = await broker.send(WriteTxnMarkersRequest(markers=[marker, nowhere]))
+        (one,) = told.markers
+        errors = {topic.name: topic.partitions[0].error_code for topic in one.topics}
+        assert errors == {TOPIC: error, OFFSETS: error, "absent": Error.UNKNOWN_TOPIC_OR_PARTITION}
         assert broker.node.partition(TOPIC, 0).log.log.end_offset == 0
 
     simulated(scenario)

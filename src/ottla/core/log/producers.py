@@ -226,11 +226,6 @@ class Producers:
         From transaction version 2 on the coordinator raises the epoch for every marker, so one that does not is late
         (KIP-890), unless its transaction has ended already: then it is the same marker sent again.
         """
-        if header.producer_epoch < 0:
-            raise Refused(
-                Error.INVALID_PRODUCER_EPOCH,
-                f"{self.name}: marker of producer {header.producer_id} has epoch {header.producer_epoch}, less than 0",
-            )
         known = self.by_id.get(header.producer_id)
         if known is None:
             return

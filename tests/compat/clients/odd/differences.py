@@ -58,6 +58,7 @@ def _has_unreadable_batch(case: Case) -> bool:
 STATIC_QUORUM = (
     "The tests run Kafka with voters in its file (kraft.version 0); Ottla formats a quorum that can change (version 1)."
 )
+COORDINATORS = "The records of coordinators tell times and producer ids. Other tests compare their form."
 NOT_BUILT = "Ottla names the APIs and features that are built."
 
 KNOWN: Sequence[Known] = (
@@ -101,12 +102,8 @@ KNOWN: Sequence[Known] = (
         "Of a partition or transaction that is named twice Kafka tells several times, and adds what it named last.",
         _repeats_in_transaction,
     ),
-    Known(
-        "FETCH v* responses[[]__*",
-        "*",
-        "*",
-        "The records of coordinators tell times and producer ids. Other tests compare their form.",
-    ),
+    Known("FETCH v* responses[[]__*", "*", "*", COORDINATORS),
+    Known("DESCRIBE_LOG_DIRS v*.topics[[]__*", "*", "*", COORDINATORS),
     Known(
         "PRODUCE v*",
         "*",

@@ -128,6 +128,8 @@ class Pools:
             "partition_index": partitions,
             "partitions": partitions,
             "partition_indexes": partitions,
+            # Beyond 2^31 Kafka goes on at the beginning.
+            "Cursor.partition_index": Pool((0, 1), (-1, -2, 5, 99)),
             "topic_names": own,
             "DeleteTopicState.name": Pool((None, *own.sound), own.odd),
             "DeleteTopicState.topic_id": Pool((NO_UUID, *ids), topic_ids.odd),
