@@ -21,7 +21,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
     def check(self) -> None:
-        """Raises Refused for what no transaction can have: a marker of no producer would stay in the log for nothing."""
+        """Raises Refused for what no transaction can have: such a marker would stay in the log for nothing."""
         producer_id, epoch = self.producer
         if producer_id < 0:
             raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, f"a marker of producer {producer_id}, which none is")
@@ -42,10 +42,11 @@ def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> "asynci
     group's coordinator writes it itself.
     """
     topic, index = where
+    if topic == CONSUMER_OFFSETS:
+        marker.check()
+        return _end_in_groups(node, marker, index)
     partition = node.partition(topic, index)
     marker.check()
-    if topic == CONSUMER_OFFSETS:
-        return _end_in_groups(node, marker, index)
     batch = build_end_txn_marker(
         ControlType.COMMIT if marker.committed else ControlType.ABORT,
         marker.coordinator_epoch,
