@@ -162,16 +162,26 @@ class _Lane:
             partition, records = self._read(node, offset)
             if records is None:
                 return None
-            missing = min(self._min_bytes, node.config[FETCH_MAX_BYTES]) - records.length
-            if missing > 0 and self._request.max_wait_ms > 0 and not partition.goes_on(offset, self._bound(partition)):
-                looks = partial(self._look, node, correlation_id, offset)
-                wait_ms, committed_only = self._request.max_wait_ms, self._committed_only
-                return Waiter(node.waiting_room, (partition,), missing, wait_ms, looks, committed_only=committed_only)
+            if records.length < self._min_bytes and self._request.max_wait_ms > 0:
+                waiter = self._waiter(node, partition, records, correlation_id, offset)
+                if waiter is not None:
+                    return waiter
             if records.length > WARM_MAX and not partition.log.is_warm(records):
                 return None
             return self._frame(partition, records, correlation_id)
         except Refused:
             return None
+
+    def _waiter(
+        self, node: "Node", partition: Partition, records: Slice, correlation_id: int, offset: int
+    ) -> Waiter | None:
+        """None where more cannot come in one answer."""
+        missing = min(self._min_bytes, node.config[FETCH_MAX_BYTES]) - records.length
+        if missing <= 0 or partition.goes_on(offset, self._bound(partition)):
+            return None
+        looks = partial(self._look, node, correlation_id, offset)
+        wait_ms, committed_only = self._request.max_wait_ms, self._committed_only
+        return Waiter(node.waiting_room, (partition,), missing, wait_ms, looks, committed_only=committed_only)
 
     def _look(self, node: "Node", correlation_id: int, offset: int) -> Frame:
         """What there is now, whatever it is."""

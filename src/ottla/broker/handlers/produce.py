@@ -53,7 +53,7 @@ Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     strays = request.transactional_id is None and _has_transactional(request)
-    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+    if not _names_each_once(request):
         _merge(request)
     if strays:
         refusal = Refused(
@@ -93,6 +93,17 @@ async def _produce_in_turn(
     finally:
         turns.taken -= 1
     return await response if isinstance(response, Awaitable) else response  # type: ignore[return-value]
+
+
+def _names_each_once(request: ProduceRequest) -> bool:
+    """As clients do. An empty topic counts as named too often: it is not told of."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return True
+    return len({(topic.name, topic.topic_id) for topic in topics}) == len(topics) and all(
+        topic.partition_data and len({one.index for one in topic.partition_data}) == len(topic.partition_data)
+        for topic in topics
+    )
 
 
 def _merge(request: ProduceRequest) -> None:
