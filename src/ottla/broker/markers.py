@@ -7,7 +7,7 @@ from ottla.core.coordination import ProducerStamp
 from ottla.core.log.producers import Origin
 from ottla.core.metadata.names import CONSUMER_OFFSETS
 from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition
-from ottla.kernel import ControlType, build_end_txn_marker
+from ottla.kernel import NO_PRODUCER_ID, ControlType, build_end_txn_marker
 from ottla.wire.errors import Error, Refused
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class Marker(NamedTuple):
     def check(self) -> None:
         """Raises Refused for what no transaction can have: such a marker would stay in the log for nothing."""
         producer_id, epoch = self.producer
-        if producer_id < 0:
-            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, f"a marker of producer {producer_id}, which none is")
+        if producer_id == NO_PRODUCER_ID:
+            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, "a marker of no producer")
         if epoch < 0:
             raise Refused(
                 Error.INVALID_PRODUCER_EPOCH, f"a marker of producer {producer_id} with epoch {epoch}, less than 0"

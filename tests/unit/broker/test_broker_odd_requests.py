@@ -273,7 +273,7 @@ def test_producers_of_a_topic_that_cannot_be_are_an_invalid_question() -> None:
     [
         ((9, -1), 0, Error.INVALID_PRODUCER_EPOCH),
         ((9, -2), 0, Error.INVALID_PRODUCER_EPOCH),
-        ((-2, 0), 0, Error.INVALID_PRODUCER_ID_MAPPING),
+        ((-1, 0), 0, Error.INVALID_PRODUCER_ID_MAPPING),
         ((9, 0), -1, Error.INVALID_REQUEST),
     ],
 )

@@ -76,6 +76,7 @@ def test_lists_grow_and_shrink(cluster: Cluster) -> None:
         (_topic(("retention.ms", SET, "soon"), name="nope"), Error.INVALID_CONFIG),
         (_topic(("retention.ms", SET, "1"), name=""), Error.INVALID_REQUEST),
         (_topic(("retention.ms", SET, "1"), name="a/b"), Error.INVALID_TOPIC_EXCEPTION),
+        (_topic(("retention.ms", APPEND, "1"), name="a/b"), Error.INVALID_CONFIG),
         (_topic(("remote.storage.enable", SET, "true")), Error.INVALID_CONFIG),
         (_topic((THROTTLED, SET, "0:1,one")), Error.INVALID_CONFIG),
         (_topic((THROTTLED, SET, "*,0:1")), Error.INVALID_CONFIG),

@@ -228,3 +228,10 @@ def test_every_bad_deletion_has_its_own_error() -> None:
         ("a", Error.INVALID_REQUEST),
     ]
     assert sorted(cluster.image.topics) == ["a", "b"]
+    # What is named by both or by neither is told each time.
+    assert _deleted(cluster, ("a", b), ("a", b), (None, NO_UUID), (None, NO_UUID)) == [
+        ("a", Error.INVALID_REQUEST),
+        ("a", Error.INVALID_REQUEST),
+        (None, Error.INVALID_REQUEST),
+        (None, Error.INVALID_REQUEST),
+    ]

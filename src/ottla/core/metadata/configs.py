@@ -97,7 +97,13 @@ def alter(
 
 def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) -> list[MetadataRecord]:
     check_changes(one)
-    _check_name(one, node_id)
+    if one.resource_type not in _KNOWN:
+        raise Refused(Error.INVALID_REQUEST, f"settings of resources of type {one.resource_type} cannot be changed")
+    if one.resource_type == BROKER and one.resource_name not in ("", str(node_id)):
+        raise Refused(
+            Error.INVALID_REQUEST,
+            f"this is broker {node_id}; settings of broker {one.resource_name!r} are set there",
+        )
     current = image.config(one.resource_type, one.resource_name)
     after = {} if one.replaces else dict(current)
     changed: dict[str, str | None] = {}
@@ -110,6 +116,7 @@ def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) ->
             after[change.name] = value
     if one.replaces:
         changed |= {name: None for name in current if name not in changed}
+    _check_name(one)
     _check_min_isr(image, one, changed)
     _check_values(image, one, after, config)
     if one.resource_type == TOPIC and one.resource_name not in image.topics:
@@ -124,20 +131,12 @@ def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) ->
     return records
 
 
-def _check_name(one: ResourceChange, node_id: int) -> None:
+def _check_name(one: ResourceChange) -> None:
     name = one.resource_name
+    if one.resource_type != BROKER and not name:
+        raise Refused(Error.INVALID_REQUEST, "settings of a topic, of a group or of client metrics need its name")
     if one.resource_type == TOPIC:
-        if not name:
-            raise Refused(Error.INVALID_REQUEST, "settings of a topic need its name; defaults are set for brokers")
         check_name(name)
-    elif one.resource_type == BROKER:
-        if name and name != str(node_id):
-            raise Refused(Error.INVALID_REQUEST, f"this is broker {node_id}; settings of broker {name!r} are set there")
-    elif one.resource_type in (GROUP, CLIENT_METRICS):
-        if not name:
-            raise Refused(Error.INVALID_REQUEST, "settings of a group or of client metrics need its name")
-    else:
-        raise Refused(Error.INVALID_REQUEST, f"settings of resources of type {one.resource_type} cannot be changed")
 
 
 def check_changes(one: ResourceChange) -> None:

@@ -298,7 +298,15 @@ def delete_topics(image: Image, request: DeleteTopicsRequest) -> Decision[Delete
     repeated = Counter(asked)
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
-    for (name, topic_id), topic in dict(zip(asked, found, strict=True)).items():
+    told: set[tuple[str | None, bytes]] = set()
+    for (name, topic_id), topic in zip(asked, found, strict=True):
+        if (name is None) == (topic_id == NO_UUID):
+            assert isinstance(topic, Refused), "named by both or by neither"
+            results.append(_deleted(name, topic_id, topic))  # Each time, as in Kafka.
+            continue
+        if (name, topic_id) in told:
+            continue
+        told.add((name, topic_id))
         if repeated[name, topic_id] > 1:
             topic = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")
         elif isinstance(topic, Topic) and hits[topic.topic_id] > 1:

@@ -343,3 +343,9 @@ def test_what_a_classic_member_brings_is_read_when_it_is_known(coordinator: Coor
     with pytest.raises(Refused) as refused:
         coordinator.decide(lambda shard, now_ms, token: shard.join(request, Client("c", "/h", 7), now_ms, token))
     assert refused.value.error is Error.UNKNOWN_MEMBER_ID
+
+
+def test_a_protocol_of_no_letters_is_told_as_none(coordinator: Coordinator) -> None:
+    """As Kafka does since its clients can read null."""
+    coordinator.client("new", topics=["foo"]).send()
+    assert ClassicConsumer(coordinator, ["foo"], protocol="").join().protocol_name is None

@@ -128,7 +128,7 @@ def _joined(member: Member) -> JoinGroupResponse:
         error_code=Error.NONE,
         generation_id=member.member_epoch,
         protocol_type=CONSUMER,
-        protocol_name=_protocol_of(member),
+        protocol_name=_protocol_of(member) or None,
         leader="",
         member_id=member.member_id,
         members=[],
