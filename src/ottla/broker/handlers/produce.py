@@ -123,11 +123,11 @@ def _merge(request: ProduceRequest) -> None:
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
-    return any(
-        one.records is not None and is_transactional(one.records)
-        for topic in request.topic_data
-        for one in topic.partition_data
-    )
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            if one.records is not None and is_transactional(one.records):
+                return True
+    return False
 
 
 def _all_refused(request: ProduceRequest, refusal: Refused, call: Call) -> ProduceResponse | None:
