@@ -54,7 +54,7 @@ Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     strays = request.transactional_id is None and _has_transactional(request)
     if not _names_each_once(request):
-        _merge(request)
+        _leave_out_repeated(request)
     if strays:
         refusal = Refused(
             Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -96,30 +96,28 @@ async def _produce_in_turn(
 
 
 def _names_each_once(request: ProduceRequest) -> bool:
-    """As clients do. An empty topic counts as named too often: it is not told of."""
+    """As clients do. A topic without a partition counts as repeated: it is not told of either."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return True
-    return len({(topic.name, topic.topic_id) for topic in topics}) == len(topics) and all(
-        topic.partition_data and len({one.index for one in topic.partition_data}) == len(topic.partition_data)
-        for topic in topics
-    )
+    named = [(topic.name, topic.topic_id, one.index) for topic in topics for one in topic.partition_data]
+    return len(set(named)) == len(named) and all(topic.partition_data for topic in topics)
 
 
-def _merge(request: ProduceRequest) -> None:
-    """Name each topic and each partition once. What was named twice is left with `_TWICE` for its records (rule 3)."""
-    topics: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+def _leave_out_repeated(request: ProduceRequest) -> None:
+    """Name each partition once, where it is first named. One that was named twice has `_TWICE` for records (rule 3)."""
+    first: dict[tuple[str, bytes, int], PartitionProduceData] = {}
     for topic in request.topic_data:
-        partitions = topics.setdefault((topic.name, topic.topic_id), {})
+        kept = []
         for one in topic.partition_data:
-            if one.index in partitions:
-                one.records = _TWICE
-            partitions[one.index] = one
-    request.topic_data = [
-        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
-        for (name, topic_id), partitions in topics.items()
-        if partitions
-    ]
+            key = (topic.name, topic.topic_id, one.index)
+            if key in first:
+                first[key].records = _TWICE
+            else:
+                first[key] = one
+                kept.append(one)
+        topic.partition_data = kept
+    request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
