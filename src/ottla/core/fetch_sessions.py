@@ -94,15 +94,15 @@ class FetchSessions:
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.wanted.update(partitions_in(request))
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 key = FetchKey(topic.topic, topic.topic_id, partition)
                 session.wanted.pop(key, None)
                 session.told.pop(key, None)
-        session.wanted.update(partitions_in(request))
         if not session.wanted:
             del self._sessions[session.session_id]
-            return Asked([], None, is_full=True)
+            return Asked(list(dict(partitions_in(request)).items()), None, is_full=True)
         return Asked(list(session.wanted.items()), session, is_full=False)
 
     def _continued(self, request: FetchRequest, by_id: bool) -> Session:

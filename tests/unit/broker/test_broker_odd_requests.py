@@ -99,6 +99,10 @@ def test_transactional_batches_of_several_producers_fail_the_whole_request() -> 
         told = await produced(broker, batches, transactional_id="id")
         assert told == [Error.INVALID_PRODUCER_ID_MAPPING] * 2
         assert await broker.read(committed=False) == []
+        # Those for partitions that there are not do not count.
+        data = [PartitionProduceData(index=index, records=batch) for index, batch in zip((8, 9), batches, strict=True)]
+        told = (await broker.send(produce_request(data, transactional_id="id"), 9)).responses[0].partition_responses
+        assert [one.error_code for one in told] == [Error.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
     simulated(scenario)
 

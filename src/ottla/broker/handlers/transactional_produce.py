@@ -57,7 +57,7 @@ def _transactional_batches(request: ProduceRequest, call: Call) -> list[tuple[To
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
         for data in topic.partition_data:
-            if name is None or data.records is None:
+            if data.records is None or name is None or call.node.metadata.image.partition(name, data.index) is None:
                 continue  # Refused where it is appended.
             try:
                 header = read_header(data.records)

@@ -59,6 +59,11 @@ class Case(NamedTuple):
         return f"{self.api.name} v{self.version} {_shown(self.request)}"
 
     @property
+    def starts_timers(self) -> bool:
+        """What is answered after it depends on how much time has passed: a member that joined has to go on soon."""
+        return self.api is ApiKey.JOIN_GROUP
+
+    @property
     def changes_metadata(self) -> bool:
         return self.api in _CHANGES_METADATA
 

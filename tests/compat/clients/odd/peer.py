@@ -21,8 +21,8 @@ from ottla.wire.schema import message_of
 CLOSED: Final = "<closed the connection>"
 NO_ANSWER: Final = "<no answer>"
 WAITS: Final = "<does not answer>"
-PATIENCE_S: Final = 30
-ANSWER_S: Final = 10
+PATIENCE_S: Final = 60
+ANSWER_S: Final = 15
 """No request asks for a wait that is nearly as long."""
 _CLIENT_METRICS: Final = 16
 _METADATA: Final = DescribeQuorumRequest(
@@ -52,7 +52,7 @@ class Peer:
     def wire(self) -> Wire:
         if self._wire is None:
             self._wire = Wire(self.bootstrap)
-            self._wire.socket.settimeout(ANSWER_S)
+            self._wire.socket.settimeout(PATIENCE_S)
         return self._wire
 
     # Asking.
@@ -65,7 +65,10 @@ class Peer:
                 self.wire.send(own, version)
                 self.call(ApiVersionsRequest(), 0)  # Answered only if the connection has outlived the request.
                 return NO_ANSWER
-            return self.wire.call(own, version)
+            self.wire.socket.settimeout(ANSWER_S)
+            answer = self.wire.call(own, version)
+            self.wire.socket.settimeout(PATIENCE_S)
+            return answer
         except ConnectionError:
             self.close()
             return CLOSED
