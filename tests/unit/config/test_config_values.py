@@ -104,7 +104,9 @@ def test_internal_segment_size_overrules() -> None:
 
 def test_what_stands_twice_in_a_list_counts_once() -> None:
     """As in Kafka, which shows it once, too."""
-    assert Config.of({"cleanup.policy": "delete, delete"})[CLEANUP_POLICY] == ("delete",)
+    config = Config.of({"cleanup.policy": "delete, delete"})
+    assert config[CLEANUP_POLICY] == ("delete",)
+    assert config.origins(CLEANUP_POLICY)[0] == Origin(Source.TOPIC, "cleanup.policy", "delete")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
     "group.coordinator.append.linger.ms": "0",
+    # On a machine that is busy a broker may be late with its heartbeats; it is alive all the same.
+    "broker.session.timeout.ms": "120000",
     # Records have fixed timestamps, of years ago, and nothing may happen to them between two requests.
     "log.retention.ms": "-1",
     "log.retention.check.interval.ms": "86400000",
