@@ -157,7 +157,7 @@ impl Header {
     }
 
     pub fn has_producer(&self) -> bool {
-        self.producer_id != NO_PRODUCER_ID
+        self.producer_id > NO_PRODUCER_ID
     }
 
     pub fn is_transactional(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What a broker checks of a produced batch before it appends it, and what it writes into it;
 //! `kernel/reference/produce.py` gives the rules.
 
-use crate::batch::{CODEC_MASK, Codec, HEADER_SIZE, Header, LENGTH_AT, LOG_OVERHEAD, MAGIC, MAGIC_AT, NO_PRODUCER_ID};
+use crate::batch::{CODEC_MASK, Codec, HEADER_SIZE, Header, LENGTH_AT, LOG_OVERHEAD, MAGIC, MAGIC_AT};
 use crate::batch::{NO_TIMESTAMP, attributes_of};
 use crate::crc;
 use crate::decode::{Spans, records_of};
@@ -104,7 +104,7 @@ fn check_header(header: &Header, rules: &Rules) -> Result<()> {
     if header.is_control() {
         return invalid("the batch is marked as control records, which clients may not write".into());
     }
-    if producer_id != NO_PRODUCER_ID && base_sequence < 0 {
+    if header.has_producer() && base_sequence < 0 {
         return invalid(format!("producer {producer_id} sent sequence {base_sequence}"));
     }
     Ok(())

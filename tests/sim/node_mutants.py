@@ -64,7 +64,7 @@ MUTANTS = [
         "return log.end_offset",
         "what may be lost is read",
     ),
-    Mutant("waiter-never-woken", PARTITION, "waiter.grown(max(size, 1))", "pass", "long polls end by time only"),
+    Mutant("waiter-never-woken", PARTITION, "waiter.grown(grown, stable_grown)", "pass", "long polls end by time only"),
     Mutant(
         "waiter-left-behind",
         "ottla.broker.waiters",

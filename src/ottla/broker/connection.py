@@ -343,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._fetch_lanes is None:
             from ottla.broker.fetch_lane import FetchLanes  # As handlers, only where it is needed.
 
-            self._fetch_lanes = FetchLanes(self.node)
+            self._fetch_lanes = FetchLanes(self.node, self.listener)
         self._fetch_lanes.learn(frame, request.body, request.version)
 
     def _take_turn(self, result: Frame | Hangup) -> None:

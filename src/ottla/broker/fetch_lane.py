@@ -7,8 +7,9 @@ Rule 1: equal bytes mean the same. A lane serves a request whose every byte but 
         that of one that was decoded, and that the codec would have written with these bytes.
 Rule 2: what may have changed since is asked again: whether the topic is there, whether this broker leads and in which
         epoch, and how long an answer may be.
-Rule 3: whatever is out of the ordinary goes the long way (`handlers/fetch`): sessions, refusals, aborted transactions,
-        records that have to be read from the disk first. Reading changes nothing, so there is a way back at any time.
+Rule 3: whatever is out of the ordinary goes the long way (`handlers/fetch`): sessions, replicas, readers that bring the
+        epoch of their last batch, refusals, aborted transactions, records that have to be read from the disk first.
+        Reading changes nothing, so there is a way back at any time.
 Rule 4: the answer is that of the long way: encoded once, and the places of what changes found in it.
 """
 
@@ -17,7 +18,15 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ottla.broker.dispatch import Frame
-from ottla.broker.handlers.fetch import READ_COMMITTED, TOPIC_IDS_SINCE, WARM_MAX, look
+from ottla.broker.handlers.fetch import (
+    CONSUMER,
+    ISOLATION_LEVELS,
+    READ_COMMITTED,
+    TOPIC_IDS_SINCE,
+    WARM_MAX,
+    look,
+    replica_id_of,
+)
 from ottla.broker.known_partition import KnownPartition
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
@@ -56,8 +65,9 @@ _ATTEMPTS_MAX = 256
 class FetchLanes:
     """The lanes of one connection."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "Node", listener: str) -> None:
         self._node = node
+        self._listener = listener
         self.version = -1
         self._attempts = 0
         self._layout = _HEAD
@@ -86,18 +96,23 @@ class FetchLanes:
             self._lanes.clear()
         elif len(self._lanes) < _LANES_MAX:
             head, _, before, _, after = layout.unpack(frame)
-            self._lanes[head, before, after] = _Lane(request, version)
+            self._lanes[head, before, after] = _Lane(request, version, self._listener)
 
 
 def _is_ordinary(request: FetchRequest, version: int) -> bool:
     """Whether a lane may serve it."""
-    return (
-        message_of(FetchRequest).is_flexible(version)
-        and (request.session_id, request.session_epoch) == (NO_SESSION, FINAL)
-        and not request.forgotten_topics_data
-        and len(request.topics) == 1
-        and len(request.topics[0].partitions) == 1
-    )
+    if (
+        not message_of(FetchRequest).is_flexible(version)
+        or (request.session_id, request.session_epoch) != (NO_SESSION, FINAL)
+        or request.forgotten_topics_data
+        or len(request.topics) != 1
+        or len(request.topics[0].partitions) != 1
+        or replica_id_of(request, version) != CONSUMER
+        or request.isolation_level not in ISOLATION_LEVELS
+    ):
+        return False
+    (partition,) = request.topics[0].partitions
+    return partition.last_fetched_epoch < 0 and min(partition.partition_max_bytes, request.max_bytes) >= 0
 
 
 def _layout(frame: memoryview) -> Struct | None:
@@ -114,14 +129,15 @@ def _layout(frame: memoryview) -> Struct | None:
 
 
 class _Lane:
-    def __init__(self, request: FetchRequest, version: int) -> None:
+    def __init__(self, request: FetchRequest, version: int, listener: str) -> None:
         (topic,) = request.topics
         (partition,) = topic.partitions
-        self._request, self._version = request, version
+        self._request, self._version, self._listener = request, version, listener
         by_id = version >= TOPIC_IDS_SINCE
         self._known = KnownPartition(topic.topic, topic.topic_id, partition.partition, by_id=by_id)
         self._leader_epoch = partition.current_leader_epoch
         self._limit = min(partition.partition_max_bytes, request.max_bytes)
+        self._min_bytes = min(request.min_bytes, request.max_bytes)
         self._committed_only = request.isolation_level == READ_COMMITTED
         probe = PartitionData(
             partition_index=partition.partition,
@@ -146,15 +162,26 @@ class _Lane:
             partition, records = self._read(node, offset)
             if records is None:
                 return None
-            missing = self._request.min_bytes - records.length
-            if missing > 0 and self._request.max_wait_ms > 0:
-                looks = partial(self._look, node, correlation_id, offset)
-                return Waiter(node.waiting_room, (partition,), missing, self._request.max_wait_ms, looks)
+            if records.length < self._min_bytes and self._request.max_wait_ms > 0:
+                waiter = self._waiter(node, partition, records, correlation_id, offset)
+                if waiter is not None:
+                    return waiter
             if records.length > WARM_MAX and not partition.log.is_warm(records):
                 return None
             return self._frame(partition, records, correlation_id)
         except Refused:
             return None
+
+    def _waiter(
+        self, node: "Node", partition: Partition, records: Slice, correlation_id: int, offset: int
+    ) -> Waiter | None:
+        """None where more cannot come in one answer."""
+        missing = min(self._min_bytes, node.config[FETCH_MAX_BYTES]) - records.length
+        if missing <= 0 or partition.goes_on(offset, self._bound(partition)):
+            return None
+        looks = partial(self._look, node, correlation_id, offset)
+        wait_ms, committed_only = self._request.max_wait_ms, self._committed_only
+        return Waiter(node.waiting_room, (partition,), missing, wait_ms, looks, committed_only=committed_only)
 
     def _look(self, node: "Node", correlation_id: int, offset: int) -> Frame:
         """What there is now, whatever it is."""
@@ -164,19 +191,23 @@ class _Lane:
                 return self._frame(partition, records, correlation_id)
         except Refused:
             pass  # The long way tells of it.
-        response = look(self._request_from(offset), node, self._version)
+        response = look(self._request_from(offset), node, self._version, self._listener)
         return encode_response(response, self._version, correlation_id)
 
     def _read(self, node: "Node", offset: int) -> tuple[Partition, Slice | None]:
         """The records are None where there is more to tell than them."""
         partition = self._known.on(node)
-        partition.check_epoch(self._leader_epoch)
+        if self._leader_epoch >= 0:
+            partition.check_epoch(self._leader_epoch)
         limit = min(self._limit, node.config[FETCH_MAX_BYTES])
-        bound = partition.bound(committed_only=self._committed_only)
+        bound = self._bound(partition)
         records = partition.read(offset, limit, bound, whole_batch=True)
         if self._committed_only and records.length and partition.log.aborted_among(records, offset, bound):
             return partition, None
         return partition, records
+
+    def _bound(self, partition: Partition) -> int:
+        return partition.bound(committed_only=self._committed_only)
 
     def _frame(self, partition: Partition, records: Slice, correlation_id: int) -> Frame:
         length = records.length

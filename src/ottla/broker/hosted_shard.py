@@ -157,7 +157,7 @@ class HostedShard(Generic[S]):
 
     # As a watcher of its partition.
 
-    def grown(self, _size: int) -> None:
+    def grown(self, _size: int, _stable_size: int) -> None:
         self._settle()
 
     def wake(self) -> None:

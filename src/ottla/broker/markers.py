@@ -7,7 +7,7 @@ from ottla.core.coordination import ProducerStamp
 from ottla.core.log.producers import Origin
 from ottla.core.metadata.names import CONSUMER_OFFSETS
 from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition
-from ottla.kernel import ControlType, build_end_txn_marker
+from ottla.kernel import NO_PRODUCER_ID, ControlType, build_end_txn_marker
 from ottla.wire.errors import Error, Refused
 
 if TYPE_CHECKING:
@@ -20,6 +20,18 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
 
+    def check(self) -> None:
+        """Raises Refused for what no transaction can have: such a marker would stay in the log for nothing."""
+        producer_id, epoch = self.producer
+        if producer_id == NO_PRODUCER_ID:
+            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, "a marker of no producer")
+        if epoch < 0:
+            raise Refused(
+                Error.INVALID_PRODUCER_EPOCH, f"a marker of producer {producer_id} with epoch {epoch}, less than 0"
+            )
+        if self.transaction_version < 0:
+            raise Refused(Error.INVALID_REQUEST, f"there is no transaction version {self.transaction_version}")
+
 
 def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> "asyncio.Future[Refused | None] | None":
     """Append it at once; what is returned is done when it counts, or never will: then it tells why.
@@ -31,8 +43,10 @@ def write_marker(node: "Node", marker: Marker, where: TopicPartition) -> "asynci
     """
     topic, index = where
     if topic == CONSUMER_OFFSETS:
+        marker.check()
         return _end_in_groups(node, marker, index)
     partition = node.partition(topic, index)
+    marker.check()
     batch = build_end_txn_marker(
         ControlType.COMMIT if marker.committed else ControlType.ABORT,
         marker.coordinator_epoch,

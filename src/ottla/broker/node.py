@@ -270,13 +270,16 @@ class Node:
         upkeep: list[tuple[str, int, Callable[[], Awaitable[object]]]] = [
             ("retention", config[LOG_RETENTION_CHECK_INTERVAL_MS], self.upkeep.retain),
             ("flush", config[LOG_FLUSH_SCHEDULER_INTERVAL_MS], self.upkeep.flush),
-            ("producer expiry", config[PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS], self.upkeep.expire_producers),
             ("checkpoint", checkpoint_ms, self.upkeep.checkpoint),
         ]
         if config[LOG_CLEANER_ENABLE]:
             upkeep.append(("cleaning", config[LOG_CLEANER_BACKOFF_MS], self.upkeep.clean))
         for what, interval_ms, work in upkeep:
             self.spawn(every(interval_ms, what, work, first_after_ms=config[LOG_INITIAL_TASK_DELAY_MS]))
+        # Not before a whole interval, as in Kafka: a producer whose records have old timestamps is forgotten by the
+        # first look, and what it sends again would be appended again.
+        expiry_ms = config[PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS]
+        self.spawn(every(expiry_ms, "producer expiry", self.upkeep.expire_producers))
         abort_ms = config[TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS]
         self.spawn(every(abort_ms, "producer ids for transactions", self.transactions.stock_producer_ids))
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))

@@ -2,7 +2,9 @@
 
 Rule 1: the high watermark moves when everyone in sync has the records. Alone that is at once, or, where the topic asks
         for a sync (`flush.messages`), when the sync is done: nobody reads what a power cut may take back.
-Rule 2: one sync serves all that was appended before it began (group commit). It belongs to the partition, not to the
+Rule 2: whoever waits for records is told how many bytes of them have become readable: below the watermark, and below
+        the last stable offset. An open transaction holds back the second, and its end brings all of it at once.
+Rule 3: one sync serves all that was appended before it began (group commit). It belongs to the partition, not to the
         client that made it necessary: that one may be gone before it is done, and its records must become readable.
 """
 
@@ -12,12 +14,17 @@ from dataclasses import dataclass, field
 
 from ottla.broker.waiters import Watcher
 from ottla.config import MIN_INSYNC_REPLICAS
+from ottla.core.log.checkpoints import EpochStart
+from ottla.core.log.epochs import UNDEFINED_EPOCH
 from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.kernel import Run
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.slices import Slice
 from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.errors import Error, Refused
+
+_PLENTY = 2**31 - 1
+"""More bytes than a Fetch can ask for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +88,7 @@ class Partition:
             transaction_version=transaction_version,
             verification=verification,
         )
-        self._appended(0 if appended.duplicate else len(records))
+        self._appended(appended.size)
         return appended
 
     def begin_run(self) -> Run | None:
@@ -143,9 +150,9 @@ class Partition:
         try:
             while log.must_flush or self._unsynced:
                 await flush_in_thread(self.log)
-                self._commit(log.recovery_point, 0)
+                self._commit(log.recovery_point, None)
                 self._tell_synced(log.recovery_point, None)
-            self._commit(log.end_offset, 0)
+            self._commit(log.end_offset, None)
         except Refused as refusal:
             self._tell_synced(log.end_offset, refusal)
 
@@ -155,12 +162,34 @@ class Partition:
             if not done.done():
                 done.set_result(refusal)
 
-    def _commit(self, offset: int, size: int) -> None:
+    def _commit(self, offset: int, size: int | None) -> None:
+        """Move the watermark; `size` is that of the batches it moves over, None where that is not known."""
         log = self.log.log
-        before = log.high_watermark
-        if log.advance_high_watermark(offset) > before and self.waiters:
+        if not self.waiters:
+            log.advance_high_watermark(offset)
+            return
+        before, stable_before = log.high_watermark, log.last_stable_offset
+        if log.advance_high_watermark(offset) > before:
+            after, stable_after = log.high_watermark, log.last_stable_offset
+            grown = self._bytes_between(before, after) if size is None else size
+            if (stable_before, stable_after) == (before, after):
+                stable_grown = grown  # As in most logs: no transaction was or is open.
+            else:
+                stable_grown = self._bytes_between(stable_before, stable_after)
             for waiter in list(self.waiters):
-                waiter.grown(max(size, 1))
+                waiter.grown(grown, stable_grown)
+
+    def _bytes_between(self, offset: int, end_offset: int) -> int:
+        """How many bytes the batches between two offsets take; `_PLENTY` where they are in several segments."""
+        if offset >= end_offset:
+            return 0
+        log = self.log.log
+        if log.segment_at(offset) != log.segment_at(end_offset - 1):
+            return _PLENTY
+        try:
+            return self.log.read(offset, _PLENTY, end_offset).length
+        except Refused:
+            return _PLENTY  # Whoever waits looks, and is told.
 
     # Reading.
 
@@ -171,6 +200,21 @@ class Partition:
         if asked < self.leader_epoch:
             raise Refused(Error.FENCED_LEADER_EPOCH, f"{self.name}: epoch {asked} is over, {self.leader_epoch} leads")
         raise Refused(Error.UNKNOWN_LEADER_EPOCH, f"{self.name}: epoch {asked} is not known here yet")
+
+    def parting(self, epoch: int, offset: int) -> EpochStart | None:
+        """Where the log of a reader whose last batch is of this epoch, and ends at the offset, parts from this one:
+        the epoch that both have, and where it ends here. None if it does not.
+
+        Raises Refused if that cannot be told."""
+        log = self.log.log
+        known = log.epochs.end_offset_of(epoch, log.end_offset)
+        if UNDEFINED_EPOCH in known or offset < log.log_start_offset:
+            raise Refused(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} after a batch of leader epoch {epoch}; the log has "
+                f"{log.log_start_offset} to {log.end_offset}, up to epoch {log.epochs.latest}",
+            )
+        return known if known.epoch < epoch or known.start_offset < offset else None
 
     def bound(self, *, committed_only: bool) -> int:
         """Readers get nothing that is at or past it."""
@@ -184,6 +228,12 @@ class Partition:
             if log.log_start_offset <= offset <= log.end_offset:
                 return Slice(None, 0, 0, offset)
         return self.log.read(offset, max_bytes, bound, whole_batch=whole_batch)
+
+    def goes_on(self, offset: int, bound: int) -> bool:
+        """Whether what a reader may read from `offset` on goes on in a later segment. One answer ends with its segment,
+        however few bytes that are: to wait for more would be in vain."""
+        log = self.log.log
+        return offset < bound and log.segment_at(offset) != log.segment_at(bound - 1)
 
     def wake_all(self) -> None:
         """Let every waiter look: the partition is going away or has changed."""

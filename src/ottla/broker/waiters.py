@@ -1,7 +1,8 @@
 """Fetches that wait for more bytes.
 
-Rule 1: a waiter is woken when enough bytes were appended to the partitions it waits for, when its time is up, or when
-        something happened that it must see at once (`wake`). It looks for itself what there is then.
+Rule 1: a waiter is woken when the partitions it waits for have grown by enough bytes that it may read, when its time is
+        up, or when something happened that it must see at once (`wake`). It looks for itself what there is then. A
+        reader of what is committed counts the bytes below the last stable offset, others those below the watermark.
 Rule 2: a waiter is woken once, and is nowhere to be found afterwards.
 Rule 3: looking is not the business of the one who wakes. All who were woken in a round of the loop look one after the
         other at its end.
@@ -20,8 +21,8 @@ _LEFT_OVER_MAX = 100
 class Watcher(Protocol):
     """Someone who wants to know what becomes of a partition."""
 
-    def grown(self, size: int, /) -> None:
-        """So many more bytes are committed."""
+    def grown(self, size: int, stable_size: int, /) -> None:
+        """So many more bytes are below the high watermark, and so many more below the last stable offset."""
 
     def wake(self) -> None:
         """The partition has changed, or goes away."""
@@ -40,7 +41,7 @@ class Waiter:
     Its result is `look`, for whoever waits to call.
     """
 
-    __slots__ = ("_cancelled", "_done", "_look", "_parked", "_waiting", "_watched", "missing_bytes")
+    __slots__ = ("_cancelled", "_committed_only", "_done", "_look", "_parked", "_waiting", "_watched", "missing_bytes")
 
     def __init__(
         self,
@@ -49,8 +50,11 @@ class Waiter:
         missing_bytes: int,
         wait_ms: int,
         look: Callable[[], Any],
+        *,
+        committed_only: bool,
     ) -> None:
         self.missing_bytes = missing_bytes
+        self._committed_only = committed_only
         self._look = look
         self._watched = watched
         self._waiting = waiting
@@ -60,9 +64,10 @@ class Waiter:
         for one in watched:
             one.waiters[self] = None
 
-    def grown(self, size: int) -> None:
-        self.missing_bytes -= size
-        if self.missing_bytes <= 0:
+    def grown(self, size: int, stable_size: int) -> None:
+        grown = stable_size if self._committed_only else size
+        self.missing_bytes -= grown
+        if grown and self.missing_bytes <= 0:
             self.wake()
 
     def wake(self) -> None:

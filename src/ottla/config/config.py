@@ -204,7 +204,8 @@ class Config:
             for one in (setting.overruled_by, setting):
                 name = one and (one.topic or one.name)
                 if one and name in self._own.texts:
-                    origins.append(_origin(one, self._own.source, name, self._own.texts[name]))
+                    # As it was understood: a list without what stood twice, a number without spaces.
+                    origins.append(_origin(one, self._own.source, name, one.type.show(self._own.values[one])))
         names = _names_on_broker(setting)
         for layer in self._broker.layers:
             origins += [

@@ -125,12 +125,14 @@ def _bool(text: str) -> bool:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    items = tuple(item.strip() for item in text.split(",")) if text else ()
+    items = _items(text)
     if "" in items:
         raise ValueError("a list without empty items, separated by commas")
-    if len(set(items)) != len(items):
-        raise ValueError("a list in which nothing stands twice")
-    return items
+    return tuple(dict.fromkeys(items))  # What stands there twice counts once, as in Kafka.
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",")) if text else ()
 
 
 def _share_start(text: str) -> str:
@@ -161,6 +163,8 @@ Bool = ValueType("BOOLEAN", _bool, lambda value: "true" if value else "false")
 String = ValueType("STRING", str, str)
 ShareStart = ValueType("STRING", _share_start, str)
 ListOf = ValueType("LIST", _list, ",".join)
+ReplicaList = ValueType("LIST", _items, ",".join)
+"""What it may hold is checked where it is changed, so that a topic which has something else can be opened."""
 ClassName = ValueType("CLASS", str, str)
 Password = ValueType("PASSWORD", Secret, lambda _: HIDDEN)
 

@@ -20,6 +20,7 @@ from ottla.config.notation import (
     MiB,
     Minutes,
     Ms,
+    ReplicaList,
     Scope,
     String,
     optional,
@@ -323,7 +324,7 @@ COMPRESSION_ZSTD_LEVEL = setting(
 
 LEADER_REPLICATION_THROTTLED_REPLICAS = setting(
     "leader.replication.throttled.replicas",
-    ListOf,
+    ReplicaList,
     default=(),
     topic="leader.replication.throttled.replicas",
     scope=Scope.TOPIC,
@@ -332,7 +333,7 @@ LEADER_REPLICATION_THROTTLED_REPLICAS = setting(
 )
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = setting(
     "follower.replication.throttled.replicas",
-    ListOf,
+    ReplicaList,
     default=(),
     topic="follower.replication.throttled.replicas",
     scope=Scope.TOPIC,

@@ -86,7 +86,7 @@ class FetchSessions:
             self._sessions.pop(request.session_id, None)
             wanted = dict(partitions_in(request))
             session = None
-            if request.session_epoch == NEW_SESSION and wanted and self._has_room(now_ms):
+            if request.session_epoch == NEW_SESSION and self._has_room(now_ms):
                 session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
                 self._sessions[session.session_id] = session
             return Asked(list(wanted.items()), session, is_full=True)
@@ -94,28 +94,28 @@ class FetchSessions:
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.wanted.update(partitions_in(request))
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 key = FetchKey(topic.topic, topic.topic_id, partition)
                 session.wanted.pop(key, None)
                 session.told.pop(key, None)
-        session.wanted.update(partitions_in(request))
         if not session.wanted:
             del self._sessions[session.session_id]
-            return Asked([], None, is_full=True)
+            return Asked(list(dict(partitions_in(request)).items()), None, is_full=True)
         return Asked(list(session.wanted.items()), session, is_full=False)
 
     def _continued(self, request: FetchRequest, by_id: bool) -> Session:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise Refused(Error.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
-        if session.by_id != by_id:
-            raise Refused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
             raise Refused(
                 Error.INVALID_FETCH_SESSION_EPOCH,
                 f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}",
             )
+        if session.by_id != by_id:
+            raise Refused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
         return session
 
     def _has_room(self, now_ms: int) -> bool:

@@ -23,6 +23,7 @@ from ottla.kernel.batch import (
     Codec,
     TimestampType,
     increment_sequence,
+    is_transactional,
     pack_header,
     read_header,
 )
@@ -145,6 +146,7 @@ __all__ = [
     "filter_batch",
     "find_time",
     "increment_sequence",
+    "is_transactional",
     "murmur2",
     "pack_header",
     "put_keys",

@@ -30,6 +30,7 @@ LENGTH_AT: Final = 8
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21  # The first byte under the CRC.
+_ATTRIBUTES_LOW_AT: Final = 22
 
 CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE_FLAG: Final = 0x08
@@ -130,7 +131,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
+        """Anything below -1 is no id either, as in Kafka."""
+        return self.producer_id > NO_PRODUCER_ID
 
     @property
     def last_sequence(self) -> int:
@@ -164,6 +166,11 @@ def header_fault(length: int, magic: int) -> str | None:
     if length < HEADER_SIZE - LOG_OVERHEAD:
         return f"length is {length}; the header alone takes {HEADER_SIZE - LOG_OVERHEAD}"
     return None
+
+
+def is_transactional(buffer: Buffer) -> bool:
+    """Whether what should be a batch is marked as part of a transaction. Asked of every batch before it is checked."""
+    return len(buffer) > _ATTRIBUTES_LOW_AT and buffer[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG != 0
 
 
 def pack_header(header: BatchHeader) -> bytes:

@@ -4,6 +4,8 @@ Rule 1: an event is a name (`area.past_participle`) and fields, never a sentence
 Rule 2: every event goes to the one sink installed: logging in production, the transcript of a simulation, the list of
         a test. Nobody who traces knows which.
 Rule 3: events are for changes of state, a few per second at most; they cost what a log line costs.
+Rule 4: an event is logged by the logger of its area: `isr.shrunk` by `ottla.isr`. Its level can be changed while the
+        node runs (`levels`).
 
 `trace` says what happened (logged as INFO); `warn` says what an operator should look at (logged as WARNING); `detail`
 says what only matters to somebody who looks for a cause (logged as DEBUG). `defect` says that the program itself is
@@ -13,7 +15,17 @@ wrong (logged as ERROR, with the traceback); a simulation fails over it.
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+LOGGER: Final = "ottla"
+"""The logger above those of all areas."""
+AREAS: Final = (
+    *("bootstrap", "checkpoint", "client", "clock", "connection", "coordinator", "directories", "directory", "epochs"),
+    *("files", "index", "internal_topic", "log", "node", "partition", "partitions", "pipeline", "produce", "quorum"),
+    *("request", "setting", "snapshot", "summary", "task", "topic", "transaction", "txnindex", "upkeep"),
+)
+"""What the names of events begin with."""
 
 
 class Event(NamedTuple):
@@ -31,13 +43,17 @@ class Event(NamedTuple):
 
 Sink = Callable[[Event], None]
 
-_logger = logging.getLogger("ottla")
+
+@cache
+def logger_of(area: str) -> logging.Logger:
+    return logging.getLogger(f"{LOGGER}.{area}")
 
 
 def to_logging(event: Event) -> None:
-    if _logger.isEnabledFor(event.level):
+    logger = logger_of(event.name.partition(".")[0])
+    if logger.isEnabledFor(event.level):
         error = event.fields.get("error") if event.level >= logging.ERROR else None
-        _logger.log(event.level, "%s", event, exc_info=error if isinstance(error, BaseException) else None)
+        logger.log(event.level, "%s", event, exc_info=error if isinstance(error, BaseException) else None)
 
 
 _sink: Sink = to_logging

@@ -52,6 +52,8 @@ class Appended(NamedTuple):
     log_append_time: int
     """-1 unless the topic has LogAppendTime."""
     duplicate: bool = False
+    size: int = 0
+    """Of the batch as it was written, which may be compressed otherwise than it came."""
 
 
 class Flush(NamedTuple):
@@ -156,7 +158,7 @@ class PartitionLog:
         kernel.stamp(batch, 0, header.base_offset, leader_epoch)
         self._write(header, marker, batch, now_ms)
         # As calling it does, in half the time.
-        return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False))
+        return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False, header.size))
 
     def begin_run(self, leader_epoch: int) -> Run | None:
         """What the batches of Produce requests that are alike are gathered in, to be written together; None where the

@@ -51,6 +51,21 @@ def test_config_command(ottla: Server, topics: Topics, tools: JavaTools) -> None
         tool(tools, ottla, CONFIGS, "--alter", *named, "--add-config", "segment.ms=soon")
 
 
+def test_config_command_changes_the_levels_of_loggers(ottla: Server, tools: JavaTools) -> None:
+    """It asks for all of them first, and takes only names that are among them."""
+    named = ["--entity-type", "broker-loggers", "--entity-name", "1"]
+    tool(tools, ottla, CONFIGS, "--alter", *named, "--add-config", "ottla.summary=ERROR")
+    described = tool(tools, ottla, CONFIGS, "--describe", *named)
+    assert "ottla.summary=ERROR" in described
+    assert "ottla.request=INFO" in described
+    tool(tools, ottla, CONFIGS, "--alter", *named, "--delete-config", "ottla.summary")
+    assert "ottla.summary=INFO" in tool(tools, ottla, CONFIGS, "--describe", *named)
+    with pytest.raises(ToolFailedError, match=r"Invalid broker logger\(s\): ottla\.nonsense"):
+        tool(tools, ottla, CONFIGS, "--alter", *named, "--add-config", "ottla.nonsense=INFO")
+    with pytest.raises(ToolFailedError, match="must be one of FATAL"):
+        tool(tools, ottla, CONFIGS, "--alter", *named, "--add-config", "ottla.summary=loud")
+
+
 def test_offsets_and_records(ottla: Server, topics: Topics, tools: JavaTools, tmp_path: Path) -> None:
     topic = topics.create(ottla)
     Confluent().produce(ottla.bootstrap, topic, [Sent(None, b"v", T + number) for number in range(5)])

@@ -18,7 +18,7 @@ from peers.client import Client
 
 T = 1_700_000_000_000
 ENOUGH = 2_000
-RECOVERED = re.compile(r" (log\.(cut|truncated|tidied|restarted)|\w+\.rebuilt)\b|left=without")
+RECOVERED = re.compile(r" (log\.(cut|truncated|tidied|restarted)|\w+\.rebuilt)\b|left=.?without")
 
 
 class Load:

@@ -154,6 +154,23 @@ class Broker:
         return partition.last_stable_offset == partition.high_watermark
 
 
+def plain(value: str, **fields: Any) -> bytes:
+    """A batch of one record."""
+    return bytes(build_batch([Record(0, 1_700_000_000_000, b"k", value.encode())], **fields))
+
+
+async def produced(broker: Broker, batches: Sequence[bytes | None], *, version: int = 9, **fields: Any) -> list[Error]:
+    """Send them in one request, each to a partition of its own."""
+    data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)]
+    told = await broker.send(produce_request(data, **fields), version)
+    return [Error(one.error_code) for one in told.responses[0].partition_responses]
+
+
+def produce_request(data: list[PartitionProduceData], **fields: Any) -> ProduceRequest:
+    given: dict[str, Any] = {"acks": -1, "topic_data": [TopicProduceData(name=TOPIC, partition_data=data)]} | fields
+    return ProduceRequest(timeout_ms=1000, **given)
+
+
 class Client:
     """A transactional producer, of version 1 (adds partitions itself) or 2."""
 

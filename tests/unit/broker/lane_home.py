@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from random import Random
+from types import SimpleNamespace
 
 from ottla.broker.partition import Partition
 from ottla.config import Config
@@ -14,7 +15,18 @@ from ottla.wire.errors import Error, Refused
 TOPIC, TOPIC_ID, LEADER_EPOCH = "t", b"\x01" * 16, 3
 
 
+class _Image:
+    """Knows the one partition, and no broker by its address."""
+
+    brokers: Mapping[int, object] = {}
+
+    def partition(self, topic: str, index: int) -> SimpleNamespace | None:
+        return SimpleNamespace(leader=1, leader_epoch=LEADER_EPOCH) if (topic, index) == (TOPIC, 0) else None
+
+
 class LaneHome:
+    metadata = SimpleNamespace(image=_Image())
+
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.clock = SimClock()
         self.disk = SimDisk(self.clock, Random(1))

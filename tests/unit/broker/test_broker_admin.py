@@ -1,6 +1,7 @@
 """The admin APIs as a client meets them: every answer must also fit its version."""
 
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ from broker_quorum_samples import LISTENER, Home, new_disk, run
 
 from ottla.broker.dispatch import Call, handler_of
 from ottla.core.log.files import METADATA_TOPIC
+from ottla.observe.trace import AREAS
 from ottla.wire.api import ApiKey, alter_configs, request_class
 from ottla.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -32,6 +34,15 @@ from ottla.wire.schema import message_of
 from ottla.wire.types import NO_UUID
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+@pytest.fixture(autouse=True)
+def levels_kept() -> Iterator[None]:
+    """Loggers belong to the process."""
+    before = {name: logging.getLogger(name).level for name in ("ottla", *(f"ottla.{area}" for area in AREAS))}
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
 
 
 class Client:
@@ -126,6 +137,25 @@ def test_metadata_makes_nothing_where_the_broker_does_not_want_it() -> None:
         assert told.topics[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
 
     scenario(work, auto_create_topics_enable="false")
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_topics_that_cannot_be_asked_for_so_are_refused_in_words(version: int) -> None:
+    """Once the connection was closed: the client could not know why."""
+
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        topic_id = client.home.quorum.image.topics["t"].topic_id
+        by_id = MetadataRequestTopic(topic_id=topic_id, name=None)
+        both = MetadataRequestTopic(topic_id=topic_id, name="t")
+        nameless = MetadataRequestTopic(name=None)
+        for asked in ([by_id], [both], [nameless], [MetadataRequestTopic(name="t"), nameless]):
+            told = await client.send(MetadataRequest(topics=asked), version)
+            is_fine = version >= 12 and asked[0].topic_id == topic_id
+            assert {one.error_code for one in told.topics} == {Error.NONE if is_fine else Error.INVALID_REQUEST}
+            assert (told.brokers == []) == (not is_fine)
+
+    scenario(work)
 
 
 def test_metadata_by_id_tells_a_topic_made_again_from_the_old_one() -> None:
@@ -228,6 +258,30 @@ def test_deletion_may_be_switched_off(version: int, error: Error) -> None:
     scenario(work, delete_topic_enable="false")
 
 
+@pytest.mark.parametrize(
+    "cursor", [Cursor(topic_name="t", partition_index=-1), Cursor(topic_name="u", partition_index=0)]
+)
+def test_a_cursor_that_points_nowhere_is_refused_in_words(cursor: Cursor) -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")], cursor=cursor)
+        told = await client.send(request)
+        assert [(one.name, one.error_code, one.partitions) for one in told.topics] == [("t", Error.INVALID_REQUEST, [])]
+        assert told.next_cursor is None
+
+    scenario(work)
+
+
+def test_a_kind_of_endpoint_that_is_not_described_here_tells_nothing_of_the_cluster() -> None:
+    async def work(client: Client) -> None:
+        for kind, error in ((2, Error.MISMATCHED_ENDPOINT_TYPE), (0, Error.UNSUPPORTED_ENDPOINT_TYPE)):
+            request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=kind)
+            told = await client.send(request)
+            assert (told.error_code, told.cluster_id, told.endpoint_type, told.brokers) == (error, "", 1, [])
+
+    scenario(work)
+
+
 # Settings.
 
 
@@ -269,10 +323,93 @@ def test_each_kind_of_resource_is_described_or_refused() -> None:
             (TOPIC, "nope", Error.UNKNOWN_TOPIC_OR_PARTITION),
             (TOPIC, "", Error.INVALID_TOPIC_EXCEPTION),
             (GROUP, "", Error.INVALID_REQUEST),
+            (LOGGER, "2", Error.INVALID_REQUEST),
             (99, "x", Error.INVALID_REQUEST),
         ):
             told = await _described(client, kind, name)
             assert (told.error_code, told.configs) == (error, [])
+        resources = [
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in ((GROUP, "g"), (99, "x"))
+        ]
+        # A kind that there is not fails all, as in Kafka.
+        told = await client.send(DescribeConfigsRequest(resources=resources))
+        assert [one.error_code for one in told.results] == [Error.INVALID_REQUEST] * 2
+        # No names are all names.
+        assert len((await _described(client, BROKER, "1", [])).configs) > 200
+
+    scenario(work)
+
+
+async def _set_levels(client: Client, *changes: tuple[str, int, str | None], name: str = "1", dry: bool = False) -> int:
+    configs = [AlterableConfig(name=one, config_operation=operation, value=value) for one, operation, value in changes]
+    resource = AlterConfigsResource(resource_type=LOGGER, resource_name=name, configs=configs)
+    told = await client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry))
+    error: int = told.responses[0].error_code
+    return error
+
+
+def test_levels_of_loggers_are_described_and_changed() -> None:
+    """They belong to the process: nothing of them is written down (KIP-412)."""
+
+    async def work(client: Client) -> None:
+        async def level(name: str) -> str:
+            (entry,) = (await _described(client, LOGGER, "1", [name])).configs
+            assert (entry.config_source, entry.read_only, entry.is_sensitive) == (6, False, False)
+            return str(entry.value)
+
+        written = client.home.quorum.end_offset
+        names = {one.name for one in (await _described(client, LOGGER, "1")).configs}
+        assert {"root", "ottla", "ottla.log", "ottla.request"} <= names
+        assert await _set_levels(client, ("ottla", 0, "WARN"), ("ottla.log", 0, "DEBUG")) == Error.NONE
+        assert [await level(name) for name in ("ottla", "ottla.log", "ottla.node")] == ["WARN", "DEBUG", "WARN"]
+        assert await _set_levels(client, ("ottla.log", 1, None)) == Error.NONE
+        assert await level("ottla.log") == "WARN"
+        assert await _set_levels(client, ("ottla", 0, "FATAL"), dry=True) == Error.NONE
+        assert await level("ottla") == "WARN"
+        assert client.home.quorum.end_offset == written
+
+    scenario(work)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([("ottla.no", 0, "INFO")], Error.INVALID_CONFIG),
+        ([("ottla.no", 1, None)], Error.INVALID_CONFIG),
+        ([("ottla", 0, "info")], Error.INVALID_CONFIG),
+        ([("ottla", 0, "OFF")], Error.INVALID_CONFIG),
+        ([("ottla", 0, None)], Error.INVALID_REQUEST),
+        ([("root", 1, None)], Error.INVALID_REQUEST),
+        ([("ottla", 2, "INFO")], Error.INVALID_REQUEST),
+        ([("ottla", 0, "INFO"), ("ottla", 0, "WARN")], Error.INVALID_REQUEST),
+        ([("ottla", 0, "ERROR"), ("ottla.no", 0, "INFO")], Error.INVALID_CONFIG),
+    ],
+)
+def test_impossible_levels_are_refused_whole(changes: list[tuple[str, int, str | None]], error: Error) -> None:
+    async def work(client: Client) -> None:
+        before = (await _described(client, LOGGER, "1")).configs
+        assert await _set_levels(client, *changes) == error
+        assert await _set_levels(client, ("ottla", 0, "ERROR"), name="2") == Error.INVALID_REQUEST
+        assert (await _described(client, LOGGER, "1")).configs == before
+
+    scenario(work)
+
+
+def test_loggers_and_topics_are_changed_in_one_request_and_neither_twice() -> None:
+    async def work(client: Client) -> None:
+        await client.home.create("t")
+        level = AlterableConfig(name="ottla.log", config_operation=0, value="ERROR")
+        setting = AlterableConfig(name="segment.ms", config_operation=0, value="7")
+        loggers = AlterConfigsResource(resource_type=LOGGER, resource_name="1", configs=[level])
+        topic = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[setting])
+        for resources, errors in (
+            ([loggers, topic], {(LOGGER, Error.NONE), (TOPIC, Error.NONE)}),
+            ([topic, loggers, loggers], {(LOGGER, Error.INVALID_REQUEST), (TOPIC, Error.NONE)}),
+        ):
+            told = await client.send(IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
+            assert {(one.resource_type, one.error_code) for one in told.responses} == errors
+            assert len(told.responses) == len(resources)
 
     scenario(work)
 
@@ -386,8 +523,12 @@ def test_quorum_is_described() -> None:
         for older in (0, 1):
             [topic] = (await client.send(DescribeQuorumRequest(topics=[partition]), older)).topics
             assert topic.partitions[0].leader_id == 1
-        other = RequestTopicData(topic_name="t", partitions=[])
-        assert (await client.send(DescribeQuorumRequest(topics=[other]))).error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+        other = RequestTopicData(topic_name="t", partitions=[RequestPartitionData(partition_index=0)])
+        for asked in ([other], [partition, other], [partition, partition]):
+            told = await client.send(DescribeQuorumRequest(topics=asked))
+            assert told.error_code == Error.NONE
+            errors = {one.error_code for topic in told.topics for one in topic.partitions}
+            assert errors == {Error.UNKNOWN_TOPIC_OR_PARTITION}
 
     scenario(work)
 
@@ -400,7 +541,7 @@ def test_quorum_is_described() -> None:
         ("transaction.version", 9, 1, Error.INVALID_UPDATE_VERSION),
         ("metadata.version", 29, 2, Error.INVALID_UPDATE_VERSION),
         ("no.version", 1, 1, Error.INVALID_UPDATE_VERSION),
-        ("group.version", 1, 7, Error.INVALID_REQUEST),
+        ("group.version", 1, 7, Error.INVALID_UPDATE_VERSION),
     ],
 )
 def test_features_are_updated(feature: str, level: int, upgrade_type: int, error: Error) -> None:
@@ -412,5 +553,22 @@ def test_features_are_updated(feature: str, level: int, upgrade_type: int, error
         assert client.home.quorum.image.features == before
         await client.send(UpdateFeaturesRequest(feature_updates=[update]))
         assert client.home.quorum.image.features == (before | {feature: level} if error == Error.NONE else before)
+
+    scenario(work)
+
+
+def test_updates_of_features_are_told_one_by_one_to_older_clients_if_all_were_made() -> None:
+    async def work(client: Client) -> None:
+        good = FeatureUpdateKey(feature="transaction.version", max_version_level=2)
+        bad = FeatureUpdateKey(feature="group.version", max_version_level=9)
+        for version, updates, told_of in ((1, [good], 1), (2, [good], 0), (1, [good, bad], 0), (1, [bad, good], 0)):
+            told = await client.send(UpdateFeaturesRequest(feature_updates=updates, validate_only=True), version)
+            assert len(told.results) == told_of
+            assert (told.error_code == Error.NONE) == (bad not in updates)
+        # Of one that is named twice the last counts.
+        worse = FeatureUpdateKey(feature="transaction.version", max_version_level=9)
+        for updates, error in (([worse, good], Error.NONE), ([good, worse], Error.INVALID_UPDATE_VERSION)):
+            told = await client.send(UpdateFeaturesRequest(feature_updates=updates, validate_only=True), 1)
+            assert told.error_code == error
 
     scenario(work)

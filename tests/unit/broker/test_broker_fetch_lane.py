@@ -20,7 +20,7 @@ from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.log.producers import Origin
 from ottla.kernel import ControlType, Record, build_end_txn_marker
 from ottla.storage.slices import Slice
-from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from ottla.wire.frame import decode_request, encode_request
 
 SMALL = [Record(0, 1_000, None, b"value"), Record(1, 1_001, b"key", b"more")]
@@ -34,7 +34,7 @@ class Home(LaneHome):
         self.config = {FETCH_MAX_BYTES: 150_000}
         self.fetch_sessions = FetchSessions(10, 1000)
         self.waiting_room = WaitingRoom()
-        self.lanes = FetchLanes(self)  # type: ignore[arg-type]
+        self.lanes = FetchLanes(self, "PLAINTEXT")  # type: ignore[arg-type]
 
     def append(self, records: list[Record] = SMALL) -> None:
         self.led.append(memoryview(bytearray(kernel.build_batch(records))), acks=-1)
@@ -67,7 +67,7 @@ class Home(LaneHome):
         return given
 
     def _call(self, version: int, correlation_id: int) -> Call:
-        connection: Any = SimpleNamespace(peer="test", close=lambda: None)
+        connection: Any = SimpleNamespace(peer="test", listener="PLAINTEXT", close=lambda: None)
         node: Any = self
         return Call(node, connection, 1, version, correlation_id, "c")
 
@@ -110,12 +110,18 @@ def frame_of(
     isolation_level: int = 0,
     session: tuple[int, int] = (0, -1),
     epoch: int = -1,
+    last_epoch: int = -1,
+    replica: int = -1,
     index: int = 0,
     partitions: int = 1,
     client_id: str | None = "c",
 ) -> bytes:
     asked = FetchPartition(
-        partition=index, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+        partition=index,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch if version >= 12 else -1,
+        partition_max_bytes=partition_max_bytes,
     )
     name = {"topic": TOPIC} if version < 13 else {"topic_id": TOPIC_ID}
     request = FetchRequest(
@@ -125,6 +131,8 @@ def frame_of(
         isolation_level=isolation_level,
         session_id=session[0],
         session_epoch=session[1],
+        replica_id=replica if version < 15 else -1,
+        replica_state=ReplicaState(replica_id=replica) if version >= 15 and replica != -1 else None,
         topics=[FetchTopic(partitions=[asked] * partitions, **name)] if partitions else [],
     )
     return b"".join(encode_request(request, version, correlation_id, client_id))[4:]
@@ -147,10 +155,12 @@ frames = st.builds(
     correlation_id=st.integers(0, 2**31 - 1),
     min_bytes=st.sampled_from([0, 1, 1, 500, 100_000]),
     max_wait_ms=st.sampled_from([0, 500]),
-    max_bytes=st.sampled_from([0, 200, 1 << 20, 1 << 20]),
-    partition_max_bytes=st.sampled_from([0, 100, 90_000, 1 << 20, 1 << 20]),
-    isolation_level=st.sampled_from([0, 1]),
-    epoch=st.sampled_from([-1, -1, LEADER_EPOCH, LEADER_EPOCH + 1, 0]),
+    max_bytes=st.sampled_from([-1, 0, 200, 1 << 20, 1 << 20]),
+    partition_max_bytes=st.sampled_from([-1, 0, 100, 90_000, 1 << 20, 1 << 20]),
+    isolation_level=st.sampled_from([0, 0, 0, 1, 1, 1, 2]),
+    epoch=st.sampled_from([-1, -1, -5, LEADER_EPOCH, LEADER_EPOCH + 1, 0]),
+    last_epoch=st.sampled_from([-1, -1, -1, -5, 0, LEADER_EPOCH, LEADER_EPOCH + 1]),
+    replica=st.sampled_from([-1, -1, -1, -1, -2, -3, 0]),
     index=st.sampled_from([0, 0, 0, 1]),
     client_id=st.sampled_from(["c", None]),
 )
@@ -227,6 +237,13 @@ def test_the_third_request_of_a_kind_takes_the_short_way(version: int, isolation
         {"index": 1},
         {"epoch": LEADER_EPOCH + 1},
         {"offset": 99},
+        {"last_epoch": LEADER_EPOCH},
+        {"replica": 2},
+        {"replica": 2, "version": 16},
+        {"replica": -3},
+        {"isolation_level": 2},
+        {"partition_max_bytes": -1},
+        {"max_bytes": -1},
     ],
 )
 def test_what_is_out_of_the_ordinary_goes_the_long_way(changed: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from ottla.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGr
 from ottla.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.errors import Error
+from ottla.wire.uuids import uuid_to_text
 
 
 async def commit(broker: Broker, offset: int, member_id: str = "", generation: int = -1, group: str = GROUP) -> Error:
@@ -115,12 +116,17 @@ def test_who_is_first_asked_for_makes_the_topic(version: int, key_type: int, top
 
 def test_an_unknown_kind_of_coordinator_is_refused() -> None:
     async def scenario(broker: Broker) -> None:
-        for key_type, version, error in (
-            (2, 5, Error.INVALID_REQUEST),
-            (2, 6, Error.COORDINATOR_NOT_AVAILABLE),
-            (7, 6, Error.INVALID_REQUEST),
+        share = f"g:with:colons:{uuid_to_text(bytes(16))}:0"
+        for key_type, version, key, error in (
+            (2, 5, share, Error.INVALID_REQUEST),
+            (2, 6, share, Error.COORDINATOR_NOT_AVAILABLE),
+            (2, 6, "k", Error.INVALID_REQUEST),
+            (2, 6, f"g:{uuid_to_text(bytes(16))}:x", Error.INVALID_REQUEST),
+            (2, 6, "g:not-an-id:0", Error.INVALID_REQUEST),
+            (2, 6, f" :{uuid_to_text(bytes(16))}:0", Error.INVALID_REQUEST),
+            (7, 6, "k", Error.INVALID_REQUEST),
         ):
-            told = await broker.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"]), version)
+            told = await broker.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), version)
             assert (told.coordinators[0].error_code, told.coordinators[0].node_id) == (error, -1)
 
     simulated(scenario)

@@ -51,7 +51,7 @@ class Partition:
     def replicate(self) -> None:
         self.high_watermark = self.log.log.end_offset
         for watcher in list(self.waiters):
-            watcher.grown(1)
+            watcher.grown(1, 1)
 
 
 class Shard:

@@ -19,7 +19,7 @@ from ottla.broker.dispatch import Call, answer
 from ottla.broker.produce_lane import ProduceLanes
 from ottla.config import Config
 from ottla.core.log.segment import Segment
-from ottla.kernel import Record
+from ottla.kernel import Codec, Record
 from ottla.sim.faults import Fault
 from ottla.wire.errors import Error
 from ottla.wire.frame import decode_request
@@ -29,6 +29,12 @@ LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in ran
 TOO_LONG = bytes(kernel.build_batch([Record(n, 1_000, None, bytes(100)) for n in range(500)]))
 BROKEN = GOOD[:-1] + b"\xff"
 NOT_FROM_A_CLIENT = b"\0\0\0\0\0\0\0\7" + GOOD[8:]
+OF_A_TRANSACTION = [
+    bytes(kernel.build_batch([Record(0, 1_000, None, b"value")], transactional=True, **producer))
+    for producer in ({}, {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0})
+]
+NO_PRODUCER = bytes(kernel.build_batch([Record(0, 1_000, None, b"value")], producer_id=-2))
+ZSTD = bytes(kernel.build_batch([Record(0, 1_000, None, b"value")], codec=Codec.ZSTD))
 NUMBERED = [
     bytes(kernel.build_batch([Record(0, 1_000, None, b"value"), Record(1, 1_000, None, b"")], **producer))
     for producer in (
@@ -123,8 +129,10 @@ def split(answers: bytes) -> list[bytes]:
 
 frames = st.builds(
     frame_of,
-    st.sampled_from([GOOD, GOOD, LONG, TOO_LONG, BROKEN, NOT_FROM_A_CLIENT, b"", None]),
-    version=st.sampled_from([8, 9, 12, 13]),
+    st.sampled_from(
+        [GOOD, GOOD, LONG, TOO_LONG, BROKEN, NOT_FROM_A_CLIENT, *OF_A_TRANSACTION, NO_PRODUCER, ZSTD, b"", None]
+    ),
+    version=st.sampled_from([6, 8, 9, 12, 13]),
     correlation_id=st.integers(0, 2**31 - 1),
     acks=st.sampled_from([-1, -1, 1, 0, 5]),
     topic=st.sampled_from([TOPIC, "u", "__consumer_offsets"]),

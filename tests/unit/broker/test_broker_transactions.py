@@ -17,11 +17,14 @@ from broker_transaction_samples import (
     all_or_nothing,
     eventually,
     passed,
+    plain,
+    produced,
     simulated,
 )
 
 from ottla.broker.markers import Marker, write_marker
 from ottla.core.transactions.transaction import ProducerIdentity
+from ottla.kernel import Record, build_batch
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
@@ -36,6 +39,7 @@ from ottla.wire.api.list_transactions import ListTransactionsRequest
 from ottla.wire.api.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.wire.errors import Error
 
+TRANSACTION_NOT_ALLOWED = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
 
 
@@ -199,17 +203,57 @@ def test_in_version_2_a_late_batch_does_not_join_the_next_transaction() -> None:
     simulated(scenario)
 
 
-def test_a_batch_of_no_transaction_is_refused_without_a_transactional_id_too() -> None:
-    """Otherwise leaving the id out would be a way around the coordinator."""
+@pytest.mark.parametrize("verified", ["true", "false"])
+def test_records_of_a_transaction_need_its_id_in_the_request(verified: str) -> None:
+    """Otherwise anybody could hold back the last stable offset for ever, without a right to any transactional id
+    (CVE-2018-17196). Nothing else in the request is appended either."""
 
     async def scenario(broker: Broker) -> None:
         client = Client(broker, VERSION_2)
         await client.take_over()
-        batch = client.batch("alone", 0)
-        assert await client.send_batch(batch, 0, transactional_id=None) is Error.INVALID_TXN_STATE
-        assert broker.is_stable()
+        strays = [
+            build_batch([Record(0, 1, None, b"stray")], transactional=True),
+            client.batch("of an idle transaction", 0),
+        ]
+        for stray in strays:
+            for version in (3, 9, 12):
+                assert await produced(broker, [stray], version=version) == [TRANSACTION_NOT_ALLOWED]
+                assert await produced(broker, [plain("good"), stray], version=version) == [TRANSACTION_NOT_ALLOWED] * 2
+        await client.write("first")
+        assert await produced(broker, [client.batch("second", 1)], version=12) == [TRANSACTION_NOT_ALLOWED]
+        assert await client.end(commit=True) is Error.NONE
+        await eventually(broker.is_stable)
+        assert await broker.read() == ["first"]
+
+    simulated(scenario, transaction_partition_verification_enable=verified)
+
+
+def test_a_client_cannot_add_an_internal_topic_to_its_transaction() -> None:
+    """The markers of transactions would be written to where coordinators keep their state."""
+
+    async def scenario(broker: Broker) -> None:
+        client = Client(broker, VERSION_1)
+        await client.take_over()
+        for topics, errors in (
+            (["__consumer_offsets"], [Error.TOPIC_AUTHORIZATION_FAILED]),
+            (["__transaction_state", TOPIC], [Error.TOPIC_AUTHORIZATION_FAILED, Error.OPERATION_NOT_ATTEMPTED]),
+            (["absent", TOPIC], [Error.UNKNOWN_TOPIC_OR_PARTITION, Error.OPERATION_NOT_ATTEMPTED]),
+        ):
+            told = await broker.send(_addition(client, topics), 3)
+            results = {one.name: one.results_by_partition[0] for one in told.results_by_topic_v3_and_below}
+            assert [results[topic].partition_error_code for topic in topics] == errors
+        assert await client.end(commit=True) is Error.INVALID_TXN_STATE
 
     simulated(scenario)
+
+
+def _addition(client: Client, topics: list[str]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=client.me.producer_id,
+        v3_and_below_producer_epoch=client.me.epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0]) for topic in topics],
+    )
 
 
 def test_without_verification_old_clients_are_believed() -> None:

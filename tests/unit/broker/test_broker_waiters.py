@@ -13,9 +13,9 @@ class Topic:
     def __init__(self) -> None:
         self.waiters: dict[Watcher, None] = {}
 
-    def grow(self, size: int) -> None:
+    def grow(self, size: int, stable_size: int | None = None) -> None:
         for waiter in list(self.waiters):
-            waiter.grown(size)
+            waiter.grown(size, size if stable_size is None else stable_size)
 
 
 class Scene:
@@ -24,8 +24,8 @@ class Scene:
         self.told: list[tuple[str, int]] = []
         """Who was told, and at which millisecond."""
 
-    def wait(self, name: str, missing_bytes: int = 1, wait_ms: int = 500) -> Waiter:
-        waiter = Waiter(self.room, (self.topic,), missing_bytes, wait_ms, lambda: name)
+    def wait(self, name: str, missing_bytes: int = 1, wait_ms: int = 500, *, committed_only: bool = False) -> Waiter:
+        waiter = Waiter(self.room, (self.topic,), missing_bytes, wait_ms, lambda: name, committed_only=committed_only)
         waiter.add_done_callback(self._note)
         return waiter
 
@@ -60,6 +60,24 @@ def test_enough_bytes_wake_but_looking_is_left_to_the_end_of_the_round() -> None
         await asyncio.sleep(2)
 
     assert len(simulated(scenario).told) == 2
+
+
+def test_a_reader_of_what_is_committed_counts_stable_bytes() -> None:
+    """The records of an open transaction are no news to it; the end of one brings all of them."""
+
+    async def scenario(scene: Scene) -> None:
+        scene.wait("committed", missing_bytes=100, committed_only=True)
+        scene.wait("all", missing_bytes=100)
+        scene.topic.grow(150, stable_size=0)
+        await asyncio.sleep(0)
+        assert [name for name, _ in scene.told] == ["all"]
+        scene.topic.grow(10, stable_size=99)
+        await asyncio.sleep(0)
+        scene.topic.grow(1, stable_size=1)
+        await asyncio.sleep(0)
+        assert [name for name, _ in scene.told] == ["all", "committed"]
+
+    simulated(scenario)
 
 
 def test_each_waits_as_long_as_it_may_and_no_longer_than_a_millisecond_more() -> None:

@@ -102,6 +102,13 @@ def test_internal_segment_size_overrules() -> None:
     assert config.origins(SEGMENT_BYTES)[0].name == "internal.segment.bytes"
 
 
+def test_what_stands_twice_in_a_list_counts_once() -> None:
+    """As in Kafka, which shows it once, too."""
+    config = Config.of({"cleanup.policy": "delete, delete"})
+    assert config[CLEANUP_POLICY] == ("delete",)
+    assert config.origins(CLEANUP_POLICY)[0] == Origin(Source.TOPIC, "cleanup.policy", "delete")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
@@ -118,7 +125,6 @@ def test_internal_segment_size_overrules() -> None:
         ("min.cleanable.dirty.ratio", "half", "a number"),
         ("preallocate", "yes", "true or false"),
         ("cleanup.policy", "delete,drop", "one of compact, delete"),
-        ("cleanup.policy", "delete,delete", "nothing stands twice"),
         ("cleanup.policy", "delete,", "without empty items"),
         ("compression.type", "zst", "one of uncompressed, zstd"),
         ("compression.gzip.level", "0", "1 to 9 or -1"),

@@ -3,13 +3,15 @@
 import pytest
 from core_metadata_samples import Cluster, topic
 
+from ottla.config import Config
 from ottla.core.metadata.config_entries import broker_entries, cluster_entries, topic_entries
 from ottla.core.metadata.configs import Change, Operation, ResourceChange, alter, config_of_broker
-from ottla.core.metadata.image import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from ottla.core.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from ottla.wire.errors import Error
 from ottla.wire.records.metadata import ClearElrRecord, ConfigRecord
 
 SET, DELETE, APPEND, SUBTRACT = Operation
+THROTTLED = "leader.replication.throttled.replicas"
 
 
 def _altered(cluster: Cluster, *resources: ResourceChange, validate_only: bool = False) -> list[int]:
@@ -24,6 +26,10 @@ def _topic(*changes: tuple[str, int, str | None], replaces: bool = False, name: 
 
 def _broker(*changes: tuple[str, int, str | None], name: str = "", replaces: bool = False) -> ResourceChange:
     return ResourceChange(BROKER, name, [Change(*change) for change in changes], replaces)
+
+
+def _metrics(*changes: tuple[str, int, str | None]) -> ResourceChange:
+    return ResourceChange(CLIENT_METRICS, "m", [Change(*change) for change in changes])
 
 
 @pytest.fixture
@@ -67,7 +73,13 @@ def test_lists_grow_and_shrink(cluster: Cluster) -> None:
         (_topic(("retention.ms", SET, None)), Error.INVALID_REQUEST),
         (_topic(("retention.ms", SET, "1"), ("retention.ms", SET, "2")), Error.INVALID_REQUEST),
         (_topic(("retention.ms", SET, "1"), name="nope"), Error.UNKNOWN_TOPIC_OR_PARTITION),
-        (_topic(("retention.ms", SET, "1"), name=""), Error.INVALID_TOPIC_EXCEPTION),
+        (_topic(("retention.ms", SET, "soon"), name="nope"), Error.INVALID_CONFIG),
+        (_topic(("retention.ms", SET, "1"), name=""), Error.INVALID_REQUEST),
+        (_topic(("retention.ms", SET, "1"), name="a/b"), Error.INVALID_TOPIC_EXCEPTION),
+        (_topic(("retention.ms", APPEND, "1"), name="a/b"), Error.INVALID_CONFIG),
+        (_topic(("remote.storage.enable", SET, "true")), Error.INVALID_CONFIG),
+        (_topic((THROTTLED, SET, "0:1,one")), Error.INVALID_CONFIG),
+        (_topic((THROTTLED, SET, "*,0:1")), Error.INVALID_CONFIG),
         (_topic(("cleanup.policy", SET, "x" * 40_000)), Error.INVALID_CONFIG),
         (_topic(("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")), Error.INVALID_CONFIG),
         (_broker(("log.retention.ms", SET, "soon")), Error.INVALID_REQUEST),
@@ -80,6 +92,15 @@ def test_lists_grow_and_shrink(cluster: Cluster) -> None:
         (ResourceChange(GROUP, "", []), Error.INVALID_REQUEST),
         (ResourceChange(GROUP, "g", [Change("no.such", SET, "1")]), Error.INVALID_CONFIG),
         (ResourceChange(BROKER_LOGGER, "1", []), Error.INVALID_REQUEST),
+        (_metrics(("unknown", SET, "1")), Error.INVALID_REQUEST),
+        (_metrics(("interval.ms", SET, "99")), Error.INVALID_REQUEST),
+        (_metrics(("interval.ms", SET, "3600001")), Error.INVALID_REQUEST),
+        (_metrics(("interval.ms", SET, "often")), Error.INVALID_CONFIG),
+        (_metrics(("match", SET, "client_id")), Error.INVALID_CONFIG),
+        (_metrics(("match", SET, "client_id=")), Error.INVALID_CONFIG),
+        (_metrics(("match", SET, "client_id=a=b")), Error.INVALID_CONFIG),
+        (_metrics(("match", SET, "client_id=(")), Error.INVALID_CONFIG),
+        (_metrics(("match", SET, "name=a")), Error.INVALID_CONFIG),
         (ResourceChange(77, "x", []), Error.INVALID_REQUEST),
     ],
 )
@@ -90,6 +111,36 @@ def test_bad_change_is_refused_whole_and_its_neighbour_made(
     before = {key: dict(value) for key, value in cluster.image.configs.items()}
     assert _altered(cluster, change, _topic(("segment.ms", SET, "7"), name="other")) == [error, Error.NONE]
     assert cluster.image.configs == before | {(TOPIC, "other"): {"segment.ms": "7"}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _topic((THROTTLED, SET, "*")),
+        _topic((THROTTLED, SET, "0:1, 1:2,")),
+        _topic(("remote.storage.enable", SET, "false")),
+        _topic(("cleanup.policy", SET, "delete,delete")),
+        _metrics(
+            ("interval.ms", SET, "100"), ("match", SET, " client_id = a.*, client_source_port=9"), ("metrics", SET, "*")
+        ),
+    ],
+)
+def test_odd_values_that_kafka_takes_are_taken(cluster: Cluster, change: ResourceChange) -> None:
+    assert _altered(cluster, change) == [Error.NONE]
+
+
+def test_a_new_topic_is_not_given_what_an_old_one_is_refused(cluster: Cluster) -> None:
+    """The settings of CreateTopics are judged as those of IncrementalAlterConfigs."""
+    for name, value in (("remote.storage.enable", "true"), (THROTTLED, "one")):
+        (told,) = cluster.create(topic("new", configs={name: value})).topics
+        assert told.error_code == Error.INVALID_CONFIG
+        assert "new" not in cluster.image.topics
+
+
+def test_what_another_release_accepted_does_not_keep_a_topic_from_being_opened() -> None:
+    """Only changes are refused: a node whose metadata hold such a value has to start."""
+    config = Config.of({"remote.storage.enable": "true", THROTTLED: "one"})
+    assert config.overrides[THROTTLED] == "one"
 
 
 def test_resource_named_twice_is_not_changed(cluster: Cluster) -> None:

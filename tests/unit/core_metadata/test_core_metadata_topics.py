@@ -170,6 +170,7 @@ def test_partitions_are_added_with_the_replicas_of_the_others() -> None:
         (_more("t", 3, [[1]]), Error.INVALID_REPLICA_ASSIGNMENT),
         (_more("t", 3, [[1, 9]]), Error.INVALID_REPLICA_ASSIGNMENT),
         (_more("t", 3 + PARTITIONS_PER_REQUEST_MAX), Error.POLICY_VIOLATION),
+        (_more("t", 3 + PARTITIONS_PER_REQUEST_MAX, [[1, 2]]), Error.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_impossible_growth_is_refused(wanted: CreatePartitionsTopic, error: Error) -> None:
@@ -227,3 +228,10 @@ def test_every_bad_deletion_has_its_own_error() -> None:
         ("a", Error.INVALID_REQUEST),
     ]
     assert sorted(cluster.image.topics) == ["a", "b"]
+    # What is named by both or by neither is told each time.
+    assert _deleted(cluster, ("a", b), ("a", b), (None, NO_UUID), (None, NO_UUID)) == [
+        ("a", Error.INVALID_REQUEST),
+        ("a", Error.INVALID_REQUEST),
+        (None, Error.INVALID_REQUEST),
+        (None, Error.INVALID_REQUEST),
+    ]

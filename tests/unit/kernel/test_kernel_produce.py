@@ -115,6 +115,20 @@ def test_header_a_client_may_not_send_is_invalid(fields: dict[str, int], why: st
     assert refusal.record_errors == []
 
 
+@pytest.mark.parametrize("producer_id", [-2, -(2**63)])
+def test_an_id_below_that_of_no_producer_is_none_either(producer_id: int) -> None:
+    """As in Kafka, which asks whether it is greater than -1. So it needs no sequence."""
+    assert check(changed(producer_id=producer_id)).header.producer_id == producer_id
+
+
+def test_a_transaction_is_told_by_one_byte() -> None:
+    """Whatever the bytes are, before anything else of them is looked at."""
+    batch = bytes(changed(attributes=0x10))
+    assert kernel.is_transactional(batch)
+    assert not kernel.is_transactional(bytes(changed(attributes=0x2F)))
+    assert not any(kernel.is_transactional(memoryview(batch)[:size]) for size in range(23))
+
+
 def test_coordinators_of_this_broker_write_what_clients_may_not() -> None:
     marker = captured("java_commit")
     assert "base offset" in refused(marker).text

@@ -17,6 +17,8 @@ from ottla.wire.schema import message_of
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE = 3
+_LEVEL_ZERO_SINCE = 4
+"""Java's older clients fail at a feature whose levels begin at 0 (KAFKA-17011)."""
 
 
 def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
@@ -30,7 +32,9 @@ def api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse
         error_code=Error.NONE,
         api_keys=_served(),
         supported_features=[
-            SupportedFeatureKey(name=one.name, min_version=one.lowest, max_version=one.highest) for one in ADVERTISED
+            SupportedFeatureKey(name=one.name, min_version=one.lowest, max_version=one.highest)
+            for one in ADVERTISED
+            if one.lowest > 0 or call.version >= _LEVEL_ZERO_SINCE
         ],
         finalized_features_epoch=quorum.high_watermark - 1,
         finalized_features=[

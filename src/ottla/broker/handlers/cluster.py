@@ -18,8 +18,12 @@ from ottla.core.metadata.views import (
 )
 from ottla.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.api.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
-from ottla.wire.api.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-from ottla.wire.api.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from ottla.wire.api.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from ottla.wire.errors import Error, Refused
 from ottla.wire.types import NO_UUID
 
@@ -37,7 +41,10 @@ def metadata(request: MetadataRequest, call: Call) -> MetadataResponse | Awaitab
     asked, image = request.topics, call.node.metadata.image
     if asked is None or (call.version == 0 and not asked):
         return _metadata(request, call, image.topic_names(), [])
-    names, ids = _names_and_ids(request, call.version)
+    if (refusal := _refusal(asked, call.version)) is not None:
+        return _metadata_refused(asked, refusal)
+    names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
+    ids = list(dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_UUID))
     if ids:
         found = [(topic_id, image.topic_by_id(topic_id)) for topic_id in ids]
         names = [topic.name for _, topic in found if topic is not None]
@@ -50,16 +57,34 @@ def metadata(request: MetadataRequest, call: Call) -> MetadataResponse | Awaitab
     return _metadata(request, call, names, [])
 
 
-def _names_and_ids(request: MetadataRequest, version: int) -> tuple[list[str], list[bytes]]:
-    asked = request.topics or []
-    if version < _IDS_SINCE:
-        if any(topic.name is None for topic in asked):
-            raise Refused(Error.INVALID_REQUEST, f"a topic without a name in Metadata version {version}")
-        if any(topic.topic_id != NO_UUID for topic in asked):
-            raise Refused(Error.INVALID_REQUEST, f"a topic by its id in Metadata version {version}")
-    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
-    ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_UUID)
-    return list(names), list(ids)
+def _refusal(asked: list[MetadataRequestTopic], version: int) -> Refused | None:
+    """Why topics cannot be asked for so."""
+    by_id = any(topic.topic_id != NO_UUID for topic in asked)
+    if version < _IDS_SINCE and by_id:
+        return Refused(Error.INVALID_REQUEST, f"a topic by its id in Metadata version {version}")
+    if not by_id and any(topic.name is None for topic in asked):
+        return Refused(Error.INVALID_REQUEST, "a topic without a name or an id")
+    return None
+
+
+def _metadata_refused(asked: list[MetadataRequestTopic], refusal: Refused) -> MetadataResponse:
+    """As the client asked, so that it finds the error where it looks."""
+    return MetadataResponse(
+        brokers=[],
+        cluster_id=None,
+        controller_id=-1,
+        topics=[
+            MetadataResponseTopic(
+                error_code=refusal.error,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                is_internal=False,
+                partitions=[],
+            )
+            for topic in asked
+        ],
+        error_code=refusal.error,
+    )
 
 
 async def _metadata_after_creation(
@@ -89,7 +114,7 @@ def _metadata(
     errors: dict[str, Error] | None = None,
 ) -> MetadataResponse:
     image, listener = call.node.metadata.image, call.connection.listener
-    told = list(unknown)
+    told: list[MetadataResponseTopic] = []
     for name in names:
         topic = image.topics.get(name)
         if topic is not None:
@@ -104,7 +129,7 @@ def _metadata(
         brokers=brokers_seen(image, listener),
         cluster_id=call.node.cluster_id,
         controller_id=call.node.node_id,
-        topics=told,
+        topics=unknown + told,
         cluster_authorized_operations=CLUSTER_OPERATIONS if whole else _NOT_ASKED,
     )
 
@@ -127,8 +152,8 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
         throttle_time_ms=0,
         error_code=error,
         error_message=error.text if error else None,
-        endpoint_type=request.endpoint_type,
-        cluster_id=call.node.cluster_id,
+        endpoint_type=_BROKERS,
+        cluster_id="" if error else call.node.cluster_id,
         controller_id=-1 if error else call.node.node_id,
         brokers=[] if error else brokers,
         cluster_authorized_operations=(
@@ -145,10 +170,18 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Cal
     first_partition: dict[str, int] = {}
     if cursor is not None:
         asked = [name for name in asked if name >= cursor.topic_name]
-        if cursor.partition_index < 0:
-            raise Refused(Error.INVALID_REQUEST, f"a cursor at partition {cursor.partition_index}")
-        if not everything and cursor.topic_name not in asked:
-            raise Refused(Error.INVALID_REQUEST, f"a cursor at topic {cursor.topic_name!r}, which is not asked for")
+        if cursor.partition_index < 0 or (not everything and cursor.topic_name not in asked):
+            # There is no such place to go on from. Only topics that were named can carry the error.
+            return DescribeTopicPartitionsResponse(
+                throttle_time_ms=0,
+                topics=[
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=Error.INVALID_REQUEST, name=topic.name, topic_id=NO_UUID, partitions=[]
+                    )
+                    for topic in request.topics
+                ],
+                next_cursor=None,
+            )
         first_partition[cursor.topic_name] = cursor.partition_index
     limit = min(call.node.config[MAX_REQUEST_PARTITION_SIZE_LIMIT], request.response_partition_limit)
     return describe_partitions(

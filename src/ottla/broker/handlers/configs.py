@@ -1,8 +1,10 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
+from collections import Counter
 from typing import Final
 
 from ottla.broker.dispatch import Call
+from ottla.broker.handlers.loggers import alter_loggers, check_broker, logger_entries
 from ottla.core.metadata import configs
 from ottla.core.metadata.config_entries import (
     Entry,
@@ -39,18 +41,21 @@ _ALL_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
 def describe_configs(request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    strange = [one.resource_type for one in request.resources if one.resource_type not in _ALL_TYPES]
     results = []
     for resource in request.resources:
         entries: list[Entry] = []
         refusal: Refused | None = None
         try:
+            if strange:  # Fails all, as in Kafka.
+                raise Refused(Error.INVALID_REQUEST, f"resources of type {strange[0]} have no settings")
             entries = _entries(resource, call)
         except Refused as refused:
             refusal = refused
         results.append(
             DescribeConfigsResult(
                 error_code=refusal.error if refusal else Error.NONE,
-                error_message=refusal.text if refusal else None,
+                error_message=refusal.text if refusal else "",
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=[_told(entry, request) for entry in entries],
@@ -60,7 +65,7 @@ def describe_configs(request: DescribeConfigsRequest, call: Call) -> DescribeCon
 
 
 def _entries(resource: DescribeConfigsResource, call: Call) -> list[Entry]:
-    kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
+    kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys or None
     config, image = call.node.config, call.node.metadata.image
     if kind == TOPIC:
         check_name(name)
@@ -70,17 +75,14 @@ def _entries(resource: DescribeConfigsResource, call: Call) -> list[Entry]:
     if kind == BROKER and not name:
         return cluster_entries(image.config(BROKER, ""), keys)
     if kind in (BROKER, BROKER_LOGGER):
-        if name != str(call.node.node_id):
-            raise Refused(Error.INVALID_REQUEST, f"this is broker {call.node.node_id}; ask broker {name!r} itself")
-        return broker_entries(config, keys) if kind == BROKER else []
-    if kind in (GROUP, CLIENT_METRICS):
-        if not name:
-            raise Refused(Error.INVALID_REQUEST, "settings of a group or of client metrics need its name")
-        overrides = image.config(kind, name)
-        if kind == GROUP:
-            return group_entries(config.for_group(overrides), keys)
-        return client_metrics_entries(config.for_client_metrics(overrides), keys)
-    raise Refused(Error.INVALID_REQUEST, f"resources of type {kind} have no settings")
+        check_broker(name, call)
+        return broker_entries(config, keys) if kind == BROKER else logger_entries(keys)
+    if not name:
+        raise Refused(Error.INVALID_REQUEST, "settings of a group or of client metrics need its name")
+    overrides = image.config(kind, name)
+    if kind == GROUP:
+        return group_entries(config.for_group(overrides), keys)
+    return client_metrics_entries(config.for_client_metrics(overrides), keys)
 
 
 def _told(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -154,7 +156,7 @@ async def incremental_alter_configs(
         )
         for resource in request.resources
     ]
-    outcomes = await _alter(changes, call, validate_only=request.validate_only)
+    outcomes = await _alter_with_loggers(changes, call, validate_only=request.validate_only)
     responses = [
         incremental.AlterConfigsResourceResponse(
             error_code=refusal.error if refusal else Error.NONE,
@@ -165,6 +167,20 @@ async def incremental_alter_configs(
         for kind, name, refusal in outcomes
     ]
     return incremental.IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+async def _alter_with_loggers(changes: list[ResourceChange], call: Call, *, validate_only: bool) -> list[Outcome]:
+    """Loggers are this broker's own; all else is the controller's."""
+    named = Counter((one.resource_type, one.resource_name) for one in changes)
+    ours = [
+        one for one in changes if one.resource_type == BROKER_LOGGER and named[BROKER_LOGGER, one.resource_name] == 1
+    ]
+    outcomes = [
+        Outcome(one.resource_type, one.resource_name, alter_loggers(one, call, validate_only=validate_only))
+        for one in ours
+    ]
+    others = [one for one in changes if one not in ours]
+    return outcomes + (await _alter(others, call, validate_only=validate_only) if others else [])
 
 
 async def _alter(changes: list[ResourceChange], call: Call, *, validate_only: bool) -> list[Outcome]:

@@ -9,6 +9,7 @@ from ottla.core.metadata.image import Endpoint
 from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.errors import Error, Refused
+from ottla.wire.uuids import uuid_from_text
 
 _KEYS_SINCE = 4
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
@@ -33,14 +34,31 @@ async def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindC
 
 async def _find(keys: Iterable[str], key_type: int, call: Call) -> list[Coordinator]:
     topic = _TOPICS.get(key_type)
+    if key_type == _SHARE and call.version >= _SHARE_SINCE:
+        return [
+            _nobody(key, Error.COORDINATOR_NOT_AVAILABLE if _is_share_key(key) else Error.INVALID_REQUEST)
+            for key in keys
+        ]
     try:
         if topic is None:
-            is_known = key_type == _SHARE and call.version >= _SHARE_SINCE
-            raise Refused(Error.COORDINATOR_NOT_AVAILABLE if is_known else Error.INVALID_REQUEST)
+            raise Refused(Error.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
         await ensure_internal_topic(call.node, topic)
     except Refused as refusal:
         return [_nobody(key, refusal.error) for key in keys]
     return [_coordinator(key, topic, call) for key in keys]
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether it is GROUP:TOPIC_ID:PARTITION. The group may have colons in its name."""
+    match key.rsplit(":", 2):
+        case group, topic_id, partition if group.strip():
+            try:
+                uuid_from_text(topic_id)
+                int(partition)
+            except ValueError:
+                return False
+            return True
+    return False
 
 
 def _coordinator(key: str, topic: str, call: Call) -> Coordinator:

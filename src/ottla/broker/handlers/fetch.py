@@ -1,8 +1,15 @@
-"""Fetch: read batches of the partitions led here, or wait until there are some."""
+"""Fetch: read batches of the partitions led here, or wait until there are some.
+
+Rule 1: a reader that brings the epoch of its last batch learns where its log and this one part (KIP-595), instead of
+        records that would not follow its own.
+Rule 2: a request that claims to come from a replica is refused where no such replica is assigned, before anything is
+        read for it.
+Rule 3: a negative leader epoch, of whatever size, claims nothing.
+"""
 
 from asyncio import gather
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
@@ -12,10 +19,13 @@ from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey, 
 from ottla.storage.slices import Slice
 from ottla.wire.api.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from ottla.wire.errors import Error, Refused
@@ -23,19 +33,64 @@ from ottla.wire.errors import Error, Refused
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
-TOPIC_IDS_SINCE = 13
-READ_COMMITTED = 1
+TOPIC_IDS_SINCE: Final = 13
+_REPLICA_STATE_SINCE: Final = 15
+_LEADER_TOLD_SINCE: Final = 16
+ISOLATION_LEVELS: Final = (0, 1)
+READ_COMMITTED: Final = 1
+CONSUMER: Final = -1
+"""The replica id of a reader that is no replica."""
+_FUTURE_LOG: Final = -3
+"""That of a log which takes the place of another on the same broker: it reads transactions that are open, too."""
 WARM_MAX = 1 << 16
 """Whoever asks for so little most likely reads what has just been written."""
 _SESSION_IDS = 2**31 - 1
+_NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+_LEADER_TOLD: Final = (Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH)
 
 
 class _Read(NamedTuple):
     partitions: list[tuple[FetchKey, PartitionData]]
     size: int
-    refused: bool
+    is_final: bool
+    """There is something to tell that must not wait: a refusal, where logs part, records that go on in a later segment.
+    """
     large: list[tuple[Partition, Slice]]
     """Records that may have to be read from the disk first."""
+
+
+class _Terms(NamedTuple):
+    """What a request asks for as a whole, and where it came in."""
+
+    version: int
+    listener: str
+    replica_id: int
+    isolation_level: int
+    committed_only: bool
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+
+    @classmethod
+    def of(cls, request: FetchRequest, node: "Node", version: int, listener: str) -> "_Terms":
+        replica_id = replica_id_of(request, version)
+        max_bytes = min(request.max_bytes, node.config[FETCH_MAX_BYTES])
+        return cls(
+            version,
+            listener,
+            replica_id,
+            request.isolation_level,
+            request.isolation_level == READ_COMMITTED and replica_id != _FUTURE_LOG,
+            min(request.min_bytes, max_bytes),
+            max_bytes,
+            request.max_wait_ms,
+        )
+
+
+def replica_id_of(request: FetchRequest, version: int) -> int:
+    if version < _REPLICA_STATE_SINCE:
+        return request.replica_id
+    return CONSUMER if request.replica_state is None else request.replica_state.replica_id
 
 
 def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchResponse] | Waiter:
@@ -46,12 +101,13 @@ def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchR
         asked = node.fetch_sessions.ask(request, by_id=by_id, new_id=new_id, now_ms=node.clock.monotonic_ms())
     except Refused as refusal:
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
-    read = _read(request, call.node, call.version, asked)
-    if read.size >= request.min_bytes or read.refused or request.max_wait_ms <= 0 or not asked.wanted:
-        response = _response(asked, read)
+    terms = _Terms.of(request, node, call.version, call.connection.listener)
+    read = _read(terms, node, asked)
+    if read.size >= terms.min_bytes or read.is_final or terms.max_wait_ms <= 0 or not asked.wanted:
+        response = _response(asked, read, terms, node)
         cold = [found for partition, found in read.large if not partition.log.is_warm(found)]
         return _after_reading_ahead(node, cold, response) if cold else response
-    return _wait(request, call, asked, read)
+    return _wait(terms, call, asked, read)
 
 
 async def _after_reading_ahead(node: "Node", cold: list[Slice], response: FetchResponse) -> FetchResponse:
@@ -60,37 +116,58 @@ async def _after_reading_ahead(node: "Node", cold: list[Slice], response: FetchR
     return response
 
 
-def _wait(request: FetchRequest, call: Call, asked: Asked, read: _Read) -> Waiter:
+def _wait(terms: _Terms, call: Call, asked: Asked, read: _Read) -> Waiter:
     partitions = [partition for key, _ in asked.wanted if (partition := _partition_or_none(call, key)) is not None]
 
     def look() -> FetchResponse:
-        return _response(asked, _read(request, call.node, call.version, asked))
+        return _response(asked, _read(terms, call.node, asked), terms, call.node)
 
-    return Waiter(call.node.waiting_room, partitions, request.min_bytes - read.size, request.max_wait_ms, look)
+    return Waiter(
+        call.node.waiting_room,
+        partitions,
+        terms.min_bytes - read.size,
+        terms.max_wait_ms,
+        look,
+        committed_only=terms.committed_only,
+    )
 
 
-def look(request: FetchRequest, node: "Node", version: int) -> FetchResponse:
+def look(request: FetchRequest, node: "Node", version: int, listener: str) -> FetchResponse:
     """What there is now for a request without a session."""
     asked = Asked(list(partitions_in(request)), None, is_full=True)
-    return _response(asked, _read(request, node, version, asked))
+    terms = _Terms.of(request, node, version, listener)
+    return _response(asked, _read(terms, node, asked), terms, node)
 
 
-def _read(request: FetchRequest, node: "Node", version: int, asked: Asked) -> _Read:
-    committed_only = request.isolation_level == READ_COMMITTED
-    left, size, refused = min(request.max_bytes, node.config[FETCH_MAX_BYTES]), 0, False
+def _read(terms: _Terms, node: "Node", asked: Asked) -> _Read:
+    left, size, is_final = terms.max_bytes, 0, False
     found: list[tuple[FetchKey, PartitionData]] = []
     large: list[tuple[Partition, Slice]] = []
     for key, wanted in asked.wanted:
         try:
-            partition = _partition(node, version, key)
-            partition.check_epoch(wanted.current_leader_epoch)
-            # The first batch of all comes whole, however large, so that every reader gets on.
-            limit = min(wanted.partition_max_bytes, left)
-            bound = partition.bound(committed_only=committed_only)
-            records = partition.read(wanted.fetch_offset, limit, bound, whole_batch=size == 0)
-            data = _data(partition, wanted, records, committed_only=committed_only)
+            partition = _partition(node, terms.version, key)
+            if terms.isolation_level not in ISOLATION_LEVELS:
+                raise Refused(Error.INVALID_REQUEST, f"there is no isolation level {terms.isolation_level}")
+            _check_reader(partition, terms.replica_id, wanted.current_leader_epoch)
+            bound = partition.bound(committed_only=terms.committed_only)
+            parting = None
+            if wanted.last_fetched_epoch >= 0:
+                parting = partition.parting(wanted.last_fetched_epoch, wanted.fetch_offset)
+            if parting is None:
+                # The first batch of all comes whole, however large, so that every reader gets on.
+                limit = min(wanted.partition_max_bytes, left)
+                records = partition.read(wanted.fetch_offset, limit, bound, whole_batch=size == 0)
+                if limit < 0 and records.length:
+                    raise Refused(Error.INVALID_FETCH_SIZE, f"{partition.name}: at most {limit} bytes are asked for")
+                is_final = is_final or partition.goes_on(wanted.fetch_offset, bound)
+            else:
+                records = Slice(None, 0, 0, wanted.fetch_offset)
+            data = _data(partition, wanted, records, committed_only=terms.committed_only and parting is None)
+            if parting is not None:
+                data.diverging_epoch = EpochEndOffset(epoch=parting.epoch, end_offset=parting.start_offset)
+                is_final = True
         except Refused as refusal:
-            refused = True
+            is_final = True
             data = _refused(key.partition, refusal.error)
         else:
             size += records.length
@@ -98,7 +175,16 @@ def _read(request: FetchRequest, node: "Node", version: int, asked: Asked) -> _R
             if records.length > WARM_MAX:
                 large.append((partition, records))
         found.append((key, data))
-    return _Read(found, size, refused, large)
+    return _Read(found, size, is_final, large)
+
+
+def _check_reader(partition: Partition, replica_id: int, leader_epoch: int) -> None:
+    if leader_epoch >= 0:
+        partition.check_epoch(leader_epoch)
+    if replica_id >= 0:
+        # Rule 2. One that knows the leader epoch may be ahead of this broker's metadata, and asks again.
+        error = Error.UNKNOWN_LEADER_EPOCH if leader_epoch >= 0 else Error.NOT_LEADER_OR_FOLLOWER
+        raise Refused(error, f"{partition.name}: broker {replica_id} has no replica of it")
 
 
 def _data(partition: Partition, wanted: FetchPartition, records: Slice, *, committed_only: bool) -> PartitionData:
@@ -119,24 +205,55 @@ def _data(partition: Partition, wanted: FetchPartition, records: Slice, *, commi
 
 def _refused(index: int, error: Error) -> PartitionData:
     return PartitionData(
-        partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
+        partition_index=index,
+        error_code=error,
+        high_watermark=-1,
+        # As Kafka: no list where a log was asked.
+        aborted_transactions=[] if error in _NOT_THERE else None,
+        records=b"",
     )
 
 
-def _response(asked: Asked, read: _Read) -> FetchResponse:
+def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> FetchResponse:
     session = asked.session
     told: Iterable[tuple[FetchKey, PartitionData]] = read.partitions
     if session is not None:
         news = [(key, data) for key, data in read.partitions if session.has_news(key, data)]
         told = read.partitions if asked.is_full else news
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+    endpoints: dict[int, NodeEndpoint] = {}
     for key, data in told:
         topic = topics.get(key[:2])
         if topic is None:
             topic = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[])
             topics[key[:2]] = topic
         topic.partitions.append(data)
-    return FetchResponse(throttle_time_ms=0, session_id=asked.session_id, responses=list(topics.values()))
+        if data.error_code in _LEADER_TOLD and terms.version >= _LEADER_TOLD_SINCE:
+            _tell_leader(data, key, node, terms, endpoints)
+    return FetchResponse(
+        throttle_time_ms=0,
+        session_id=asked.session_id,
+        responses=list(topics.values()),
+        node_endpoints=list(endpoints.values()),
+    )
+
+
+def _tell_leader(
+    data: PartitionData, key: FetchKey, node: "Node", terms: _Terms, endpoints: dict[int, NodeEndpoint]
+) -> None:
+    """Name the leader to a client that was wrong about it, so that it need not ask for metadata (KIP-951). Brokers know
+    each other's addresses."""
+    image = node.metadata.image
+    found = image.partition(node.topic_name(key.topic_id) or key.topic, key.partition)
+    if found is None:
+        return
+    data.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
+    broker = image.brokers.get(found.leader)
+    endpoint = None if broker is None or broker.fenced else broker.endpoint(terms.listener)
+    if terms.replica_id < 0 and broker is not None and endpoint is not None:
+        endpoints[found.leader] = NodeEndpoint(
+            node_id=found.leader, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
 
 
 def _partition(node: "Node", version: int, key: FetchKey) -> Partition:

@@ -68,7 +68,7 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitRespo
         error = _resolve(topic, image, call.version)
         partitions = image.topics[topic.name].partitions if error is None else {}
         indexes = column(topic.partitions, "partition_index")
-        if not all(map(partitions.__contains__, indexes)):
+        if error is not None or not all(map(partitions.__contains__, indexes)):
             wrong = [index for index in indexes if index not in partitions]
             failed.append(_commit_failed(topic, wrong, error or Error.UNKNOWN_TOPIC_OR_PARTITION))
             topic.partitions = [one for one in topic.partitions if one.partition_index in partitions]
@@ -224,7 +224,7 @@ async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDelet
     for topic in request.topics:
         partitions = image.topics[topic.name].partitions if topic.name in image.topics else {}
         wrong = [one.partition_index for one in topic.partitions if one.partition_index not in partitions]
-        if wrong:
+        if wrong or topic.name not in image.topics:
             failed.append(
                 OffsetDeleteResponseTopic(
                     name=topic.name,
@@ -269,7 +269,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnO
     for topic in request.topics:
         partitions = image.topics[topic.name].partitions if topic.name in image.topics else {}
         wrong = [one.partition_index for one in topic.partitions if one.partition_index not in partitions]
-        if wrong:
+        if wrong or topic.name not in image.topics:
             failed.append(_txn_failed(topic.name, wrong, Error.UNKNOWN_TOPIC_OR_PARTITION))
         valid = [one for one in topic.partitions if one.partition_index in partitions]
         if valid:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from ottla.broker.dispatch import Call
+from ottla.core.metadata.names import check_name
 from ottla.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -69,6 +70,7 @@ def describe_producers(request: DescribeProducersRequest, call: Call) -> Describ
 
 def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
     try:
+        check_name(topic)
         partition = call.node.partition(topic, index)
     except Refused as refusal:
         return PartitionResponse(

@@ -6,6 +6,7 @@ from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.config import CLEANUP_POLICY
 from ottla.core.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
+from ottla.core.metadata.names import is_internal
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.segment_files import TimeFound
 from ottla.wire.api.delete_records import (
@@ -45,7 +46,9 @@ SPECIAL_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 """Timestamps below zero that mean something, and the version of ListOffsets that first knew them."""
+_ISOLATION_LEVELS = (0, 1)
 _READ_COMMITTED = 1
+_CONSUMER = -1
 _LEADER_EPOCH_SINCE = 4
 _NOT_FOUND = TimeFound(-1, -1, -1)
 
@@ -74,24 +77,29 @@ async def _list_learned(request: ListOffsetsRequest, call: Call, logs: list[Part
 
 
 def _list(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    named = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    repeated = {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
+    """Each partition is told of once; what is asked of one twice may be two things, and is refused."""
+    asked: dict[str, dict[int, ListOffsetsPartition]] = {}
+    repeated: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        partitions = asked.setdefault(topic.name, {})
+        for one in topic.partitions:
+            if one.partition_index in partitions:
+                repeated.add((topic.name, one.partition_index))
+            partitions[one.partition_index] = one
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _list_partition(call, topic.name, one, request.isolation_level, repeated)
-                    for one in topic.partitions
-                ],
+                name=name,
+                partitions=[_list_partition(call, request, name, one, repeated) for one in partitions.values()],
             )
-            for topic in request.topics
+            for name, partitions in asked.items()
+            if partitions
         ]
     )
 
 
 def _list_partition(
-    call: Call, topic: str, asked: ListOffsetsPartition, isolation: int, repeated: set[tuple[str, int]]
+    call: Call, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, repeated: set[tuple[str, int]]
 ) -> ListOffsetsPartitionResponse:
     error, found = Error.NONE, _NOT_FOUND
     try:
@@ -101,9 +109,11 @@ def _list_partition(
             raise Refused(
                 Error.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing in version {call.version}"
             )
+        if request.isolation_level not in _ISOLATION_LEVELS:
+            raise Refused(Error.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
         partition = call.node.partition(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
-        found = _find(partition, asked.timestamp, committed_only=isolation == _READ_COMMITTED)
+        found = _find(partition, asked.timestamp, _upper_offset(partition, request))
     except Refused as refusal:
         error = refusal.error
     return ListOffsetsPartitionResponse(
@@ -115,9 +125,15 @@ def _list_partition(
     )
 
 
-def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> TimeFound:
+def _upper_offset(partition: Partition, request: ListOffsetsRequest) -> int:
+    """Where what may be told of ends. Replicas and tools have no isolation level."""
+    if request.replica_id != _CONSUMER:
+        return partition.log.log.end_offset
+    return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
+
+
+def _find(partition: Partition, timestamp: int, upper: int) -> TimeFound:
     log = partition.log.log
-    upper = partition.last_stable_offset if committed_only else partition.high_watermark
     match timestamp:
         case _ if timestamp == LATEST:
             return TimeFound(upper, -1, partition.leader_epoch)
@@ -157,16 +173,19 @@ def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Epoch
 
 
 def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    """Each partition is told of once; of several offsets for one the last counts, as in Kafka."""
+    asked: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in topic.partitions})
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _delete_before(call, topic.name, one.partition_index, one.offset) for one in topic.partitions
-                ],
+                name=name,
+                partitions=[_delete_before(call, name, index, offset) for index, offset in partitions.items()],
             )
-            for topic in request.topics
+            for name, partitions in asked.items()
+            if partitions
         ],
     )
 
@@ -175,6 +194,8 @@ def _delete_before(call: Call, topic: str, index: int, offset: int) -> DeleteRec
     low_watermark, error = -1, Error.NONE
     try:
         partition = call.node.partition(topic, index)
+        if is_internal(topic):
+            raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"the records of {topic} are the cluster's own")
         if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
             raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
         wanted = partition.high_watermark if offset == LATEST else offset

@@ -1,4 +1,12 @@
-"""Produce: append batches to the partitions led here."""
+"""Produce: append batches to the partitions led here.
+
+Rule 1: records of a transaction are taken from a request that names its transactional id only. Otherwise a client that
+        may use no transactional id could hold back the last stable offset for ever (CVE-2018-17196). They fail all of
+        the request, as in Kafka.
+Rule 2: what is wrong is told in Kafka's order: the partition, the batch, the transaction, the acks.
+Rule 3: a partition that a request names twice gets none of its batches, and one answer. (Kafka appends the last batch
+        and drops the others without a word.)
+"""
 
 from asyncio import Future
 from collections.abc import Awaitable, Mapping
@@ -7,7 +15,7 @@ from ottla.broker.dispatch import Call
 from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE, Admission, Admissions, admissions
 from ottla.broker.turns import Turns
 from ottla.core.metadata.names import is_internal
-from ottla.kernel import InvalidRecords
+from ottla.kernel import Buffer, Codec, CorruptBatch, InvalidRecords, is_transactional, read_header
 from ottla.observe.trace import warn
 from ottla.wire.api.produce import (
     BatchIndexAndErrorMessage,
@@ -21,25 +29,51 @@ from ottla.wire.api.produce import (
 from ottla.wire.errors import Error, Refused
 
 _ACKS = (0, 1, -1)
+_ZSTD_SINCE = 7
+_MAGIC = 2
+_CODEC = 7
+"""The bits of a batch's attributes that name its codec."""
+_WITHOUT_LOG_START = (
+    Error.UNKNOWN_TOPIC_OR_PARTITION,
+    Error.MESSAGE_TOO_LARGE,
+    Error.RECORD_LIST_TOO_LARGE,
+    Error.CORRUPT_MESSAGE,
+    Error.KAFKA_STORAGE_ERROR,
+)
+"""Refusals of a log that do not say where it begins."""
 _ADMIN = "__admin_client"
 """The client id by which Kafka's tools may write to internal topics."""
 
 _NOBODY_ASKED: Admissions = {}
+_TWICE = bytearray(b"named twice")
 
 Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 """What an answer waits for, and the part of it that depends on that."""
 
 
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    strays = request.transactional_id is None and _has_transactional(request)
+    if not _names_each_once(request):
+        _leave_out_repeated(request)
+    if strays:
+        refusal = Refused(
+            Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "records of a transaction in a Produce request that names no transactional id",
+        )
+        return _all_refused(request, refusal, call)
     if request.transactional_id is None:
         return _produce(request, call, _NOBODY_ASKED)
-    admitted, turns = admissions(request, call), call.connection.produce_turns
+    try:
+        admitted, turns = admissions(request, call), call.connection.produce_turns
+    except Refused as refusal:
+        return _all_refused(request, refusal, call)
     if isinstance(admitted, Mapping) and not turns.taken:
         return _produce(request, call, admitted)
     for topic in request.topic_data:
         for one in topic.partition_data:
-            # The connection reads its next request over these bytes.
-            one.records = None if one.records is None else bytearray(one.records)
+            if one.records is not None and one.records is not _TWICE:
+                # The connection reads its next request over these bytes.
+                one.records = bytearray(one.records)
     turns.taken += 1
     later = _produce_in_turn(request, call, admitted, turns)
     if request.acks == 0:
@@ -61,6 +95,54 @@ async def _produce_in_turn(
     return await response if isinstance(response, Awaitable) else response  # type: ignore[return-value]
 
 
+def _names_each_once(request: ProduceRequest) -> bool:
+    """As clients do. A topic without a partition counts as repeated: it is not told of either."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return True
+    named = [(topic.name, topic.topic_id, one.index) for topic in topics for one in topic.partition_data]
+    return len(set(named)) == len(named) and all(topic.partition_data for topic in topics)
+
+
+def _leave_out_repeated(request: ProduceRequest) -> None:
+    """Name each partition once, where it is first named. One that was named twice has `_TWICE` for records (rule 3)."""
+    first: dict[tuple[str, bytes, int], PartitionProduceData] = {}
+    for topic in request.topic_data:
+        kept = []
+        for one in topic.partition_data:
+            key = (topic.name, topic.topic_id, one.index)
+            if key in first:
+                first[key].records = _TWICE
+            else:
+                first[key] = one
+                kept.append(one)
+        topic.partition_data = kept
+    request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
+
+
+def _has_transactional(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            if one.records is not None and is_transactional(one.records):
+                return True
+    return False
+
+
+def _all_refused(request: ProduceRequest, refusal: Refused, call: Call) -> ProduceResponse | None:
+    responses = [
+        _topic(topic, [refused(one.index, refusal) for one in topic.partition_data]) for topic in request.topic_data
+    ]
+    response = ProduceResponse(responses=responses)
+    if request.acks == 0:
+        _cut_off_if_refused(response, call)
+        return None
+    return response
+
+
+def _topic(topic: TopicProduceData, partitions: list[PartitionProduceResponse]) -> TopicProduceResponse:
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
+
+
 def _produce(
     request: ProduceRequest, call: Call, admitted: Admissions
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
@@ -74,7 +156,7 @@ def _produce(
             )
             for one in topic.partition_data
         ]
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+        responses.append(_topic(topic, partitions))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
         _cut_off_if_refused(response, call)
@@ -92,18 +174,24 @@ def _append(
     admission: Admission,
 ) -> PartitionProduceResponse:
     try:
-        if acks not in _ACKS:
-            raise Refused(Error.INVALID_REQUIRED_ACKS, f"acks={acks}; 0, 1 and -1 (all) are possible")
-        if name is not None and is_internal(name) and call.client_id != _ADMIN:
-            raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"{name} is written by the cluster itself")
         partition = call.node.partition(name, data.index, topic.topic_id)
         if data.records is None:
             raise Refused(Error.INVALID_RECORD, f"{partition.name}: no record batch was sent")
+        if data.records is _TWICE:
+            raise Refused(Error.INVALID_REQUEST, f"{partition.name}: named more than once in the request")
+        if call.version < _ZSTD_SINCE or acks not in _ACKS or (name is not None and is_internal(name)):
+            _check_rare(data.records, call, acks, partition.log.key[0], admission)
         if isinstance(admission, Refused):
             raise admission
-        appended = partition.append(memoryview(data.records), acks=acks, verification=admission)
     except Refused as refusal:
         return refused(data.index, refusal)
+    try:
+        appended = partition.append(memoryview(data.records), acks=acks, verification=admission)
+    except Refused as refusal:
+        told = refused(data.index, refusal)
+        if refusal.error not in _WITHOUT_LOG_START and _is_one_batch(data.records):
+            told.log_start_offset = partition.log_start_offset
+        return told
     response = PartitionProduceResponse(
         index=data.index,
         error_code=Error.NONE,
@@ -114,6 +202,32 @@ def _append(
     if acks and partition.must_sync:
         syncs.append((partition.synced(appended.last_offset + 1), response))
     return response
+
+
+def _check_rare(records: Buffer, call: Call, acks: int, topic: str, admission: Admission) -> None:
+    """What is asked of few requests, in Kafka's order (rule 2)."""
+    if not _is_one_batch(records):
+        return  # The log tells what is wrong with it.
+    if call.version < _ZSTD_SINCE and read_header(records).attributes & _CODEC == Codec.ZSTD:
+        raise Refused(
+            Error.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd in a Produce request of version {call.version}; versions from {_ZSTD_SINCE} on take it",
+        )
+    if isinstance(admission, Refused):
+        raise admission
+    if acks not in _ACKS:
+        raise Refused(Error.INVALID_REQUIRED_ACKS, f"acks={acks}; 0, 1 and -1 (all) are possible")
+    if is_internal(topic) and call.client_id != _ADMIN:
+        raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the cluster itself")
+
+
+def _is_one_batch(records: Buffer) -> bool:
+    """Whether it has the outline of what is to be sent for a partition."""
+    try:
+        header = read_header(records)
+    except CorruptBatch:
+        return False
+    return header.magic == _MAGIC and header.size == len(records)
 
 
 def refused(index: int, refusal: Refused) -> PartitionProduceResponse:

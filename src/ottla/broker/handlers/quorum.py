@@ -19,13 +19,14 @@ from ottla.wire.types import NO_UUID
 
 _DIRECTORIES_SINCE = _NODES_SINCE = 2
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
+_RESULTS_UNTIL = 1
 
 
 def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
     quorum, now_ms = call.node.metadata, call.node.clock.wall_ms()
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
-        return DescribeQuorumResponse(error_code=Error.UNKNOWN_TOPIC_OR_PARTITION, error_message=None, topics=[])
+        return _no_quorum(request)
     tells_directories = quorum.kraft_version > 0 and call.version >= _DIRECTORIES_SINCE
     voters = [
         ReplicaState(
@@ -40,7 +41,7 @@ def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuoru
     partition = ResponsePartitionData(
         partition_index=0,
         error_code=Error.NONE,
-        error_message=None,
+        error_message="",
         leader_id=quorum.node_id,
         leader_epoch=quorum.epoch,
         high_watermark=quorum.high_watermark,
@@ -55,7 +56,32 @@ def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuoru
         for voter in (quorum.voters if call.version >= _NODES_SINCE else ())
     ]
     topic = ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    return DescribeQuorumResponse(error_code=Error.NONE, error_message=None, topics=[topic], nodes=nodes)
+    return DescribeQuorumResponse(error_code=Error.NONE, error_message="", topics=[topic], nodes=nodes)
+
+
+def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """The metadata log is the only one that has a quorum, and has to be asked for alone."""
+    error = Error.UNKNOWN_TOPIC_OR_PARTITION
+    topics = [
+        ResponseTopicData(
+            topic_name=topic.topic_name,
+            partitions=[
+                ResponsePartitionData(
+                    partition_index=one.partition_index,
+                    error_code=error,
+                    error_message=error.text,
+                    leader_id=0,
+                    leader_epoch=0,
+                    high_watermark=0,
+                    current_voters=[],
+                    observers=[],
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return DescribeQuorumResponse(error_code=Error.NONE, error_message="", topics=topics)
 
 
 async def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
@@ -74,16 +100,14 @@ async def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateF
         )
     except Refused as refused:
         refusal = refused
+    # Newer clients take the one error for all of them; older ones look for each update that was made.
+    tells_each = refusal is None and call.version <= _RESULTS_UNTIL
     return UpdateFeaturesResponse(
         throttle_time_ms=0,
         error_code=refusal.error if refusal else Error.NONE,
         error_message=refusal.text if refusal else None,
         results=[
-            UpdatableFeatureResult(
-                feature=update.name,
-                error_code=refusal.error if refusal else Error.NONE,
-                error_message=refusal.text if refusal else None,
-            )
-            for update in updates
+            UpdatableFeatureResult(feature=update.name, error_code=Error.NONE, error_message=Error.NONE.name)
+            for update in (updates if tells_each else ())
         ],
     )

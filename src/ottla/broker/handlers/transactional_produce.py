@@ -34,7 +34,9 @@ _ASK_AGAIN: Final = (
 
 
 def admissions(request: ProduceRequest, call: Call) -> Admissions | Awaitable[Admissions]:
-    """For each partition that the request writes to in its transaction. Answered at once if nobody is to be asked."""
+    """For each partition that the request writes to in its transaction. Answered at once if nobody is to be asked.
+
+    Raises Refused if the request as a whole cannot be taken."""
     transactional_id = request.transactional_id
     adds = call.version >= _ADDS_SINCE
     if transactional_id is None or not (adds or call.node.config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]):
@@ -42,8 +44,7 @@ def admissions(request: ProduceRequest, call: Call) -> Admissions | Awaitable[Ad
     batches = dict(_transactional_batches(request, call))
     producers = {ProducerIdentity(one.producer_id, one.producer_epoch) for one in batches.values()}
     if len(producers) > 1:
-        refusal = Refused(Error.INVALID_PRODUCER_ID_MAPPING, "one request with batches of several producers")
-        return dict.fromkeys(batches, refusal)
+        raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, "one request with transactional batches of several producers")
     begun = {partition: _begin(partition, header, call, adds=adds) for partition, header in batches.items()}
     wanted = [partition for partition, admission in begun.items() if isinstance(admission, Verification)]
     if not wanted:
@@ -56,7 +57,7 @@ def _transactional_batches(request: ProduceRequest, call: Call) -> list[tuple[To
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
         for data in topic.partition_data:
-            if name is None or data.records is None:
+            if data.records is None or name is None or call.node.metadata.image.partition(name, data.index) is None:
                 continue  # Refused where it is appended.
             try:
                 header = read_header(data.records)

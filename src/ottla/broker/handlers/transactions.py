@@ -1,14 +1,14 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.broker.dispatch import Call
 from ottla.broker.internal_topics import ensure_internal_topic
 from ottla.broker.markers import Marker, write_marker
 from ottla.broker.transactions import check_name
-from ottla.core.metadata.names import CONSUMER_OFFSETS
+from ottla.core.metadata.names import CONSUMER_OFFSETS, is_internal
 from ottla.core.transactions.queries import Filters
 from ottla.core.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
@@ -67,45 +67,61 @@ async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) 
 
 async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> AddPartitionsToTxnResult:
     partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
-    image, transactional_id = call.node.metadata.image, wanted.transactional_id
-    missing = {one for one in partitions if image.partition(*one) is None}
-    if missing:
-        # One that does not exist fails all: a transaction in part is of no use.
-        errors = {
-            one: Error.UNKNOWN_TOPIC_OR_PARTITION if one in missing else Error.OPERATION_NOT_ATTEMPTED
-            for one in partitions
-        }
+    transactional_id = wanted.transactional_id
+    wrong = {one: error for one in partitions if (error := _refusal_of(one, call)) is not None}
+    if wrong:
+        # One that cannot be fails all: a transaction in part is of no use.
+        errors = {one: wrong.get(one, Error.OPERATION_NOT_ATTEMPTED) for one in partitions}
         return _partition_results(transactional_id, errors)
     producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     version = EPOCH_PER_TRANSACTION if call.version >= _BATCHES_SINCE else 0
     transactions = call.node.transactions
-    errors = dict.fromkeys(partitions, Error.NONE)
     try:
         check_name(transactional_id)
         if wanted.verify_only:
-            errors |= await transactions.admit(transactional_id, producer, partitions, adds=False)
-        else:
-            await transactions.decide(
-                transactional_id,
-                lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, version, now_ms),
-            )
+            refused = await transactions.admit(transactional_id, producer, partitions, adds=False)
+            return _partition_results(transactional_id, dict.fromkeys(partitions, Error.NONE) | refused)
+        await transactions.decide(
+            transactional_id,
+            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, version, now_ms),
+        )
     except Refused as refusal:
-        errors = dict.fromkeys(partitions, _told(refusal.error, call.version))
-    return _partition_results(transactional_id, errors)
+        return _result_for_all(wanted, _told(refusal.error, call.version))
+    return _result_for_all(wanted, Error.NONE)
 
 
-def _partition_results(transactional_id: str, errors: dict[TopicPartition, Error]) -> AddPartitionsToTxnResult:
+def _refusal_of(partition: TopicPartition, call: Call) -> Error | None:
+    """Why a transaction cannot have it. Clients have no business in internal topics; brokers add the partition that a
+    group's offsets are in."""
+    if call.version < _BATCHES_SINCE and is_internal(partition[0]):
+        return Error.TOPIC_AUTHORIZATION_FAILED
+    return Error.UNKNOWN_TOPIC_OR_PARTITION if call.node.metadata.image.partition(*partition) is None else None
+
+
+def _result_for_all(wanted: AddPartitionsToTxnTransaction, error: Error) -> AddPartitionsToTxnResult:
+    """The same for each partition, as the request lists them."""
+    return AddPartitionsToTxnResult(
+        transactional_id=wanted.transactional_id,
+        topic_results=[_topic_result(topic.name, dict.fromkeys(topic.partitions, error)) for topic in wanted.topics],
+    )
+
+
+def _partition_results(transactional_id: str, errors: Mapping[TopicPartition, Error]) -> AddPartitionsToTxnResult:
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id,
         topic_results=[
-            AddPartitionsToTxnTopicResult(
-                name=topic,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[topic, index])
-                    for index in indexes
-                ],
-            )
+            _topic_result(topic, {index: errors[topic, index] for index in indexes})
             for topic, indexes in by_topic(errors).items()
+        ],
+    )
+
+
+def _topic_result(topic: str, errors: Mapping[int, Error]) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(
+        name=topic,
+        results_by_partition=[
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+            for index, error in errors.items()
         ],
     )
 
@@ -162,6 +178,7 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Writ
         markers=[
             WritableTxnMarkerResult(producer_id=producer_id, topics=_marker_results(found))
             for producer_id, found in errors.items()
+            if found
         ]
     )
 

@@ -319,7 +319,7 @@ class ClassicGroup:
             error_code=Error.NONE,
             generation_id=self.generation_id,
             protocol_type=self.protocol_type or None,
-            protocol_name=self.protocol_name,
+            protocol_name=self.protocol_name or None,  # One of no letters is told as none, as in Kafka.
             leader=(self.leader_id if leader is None else leader) or "",
             skip_assignment=skip_assignment,
             member_id=member_id,

@@ -8,8 +8,9 @@ Rule 4: while eligible leader replicas are on, `min.insync.replicas` belongs to 
         broker, nor removed from the cluster, and who is eligible is forgotten when it changes.
 """
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -26,11 +27,19 @@ from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.features import is_elr_enabled
 from ottla.core.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC, Image
 from ottla.core.metadata.names import check_name
+from ottla.core.patterns import compile_pattern
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ClearElrRecord, ConfigRecord
 
 MIN_ISR: Final = "min.insync.replicas"
 _VALUE_LENGTH_MAX: Final = 32_767
+_INTERVALS_MS: Final = range(100, 3_600_001)
+_MATCHED: Final = (
+    *("client_instance_id", "client_id", "client_software_name", "client_software_version"),
+    *("client_source_address", "client_source_port"),
+)
+"""What a subscription to clients' metrics may go by."""
+_REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
 _KNOWN: Final = {
     TOPIC: TOPIC_SETTINGS,
     BROKER: BROKER_SETTINGS,
@@ -87,8 +96,14 @@ def alter(
 
 
 def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) -> list[MetadataRecord]:
-    _check_resource(image, one, node_id)
-    _check_changes(one)
+    check_changes(one)
+    if one.resource_type not in _KNOWN:
+        raise Refused(Error.INVALID_REQUEST, f"settings of resources of type {one.resource_type} cannot be changed")
+    if one.resource_type == BROKER and one.resource_name not in ("", str(node_id)):
+        raise Refused(
+            Error.INVALID_REQUEST,
+            f"this is broker {node_id}; settings of broker {one.resource_name!r} are set there",
+        )
     current = image.config(one.resource_type, one.resource_name)
     after = {} if one.replaces else dict(current)
     changed: dict[str, str | None] = {}
@@ -101,8 +116,11 @@ def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) ->
             after[change.name] = value
     if one.replaces:
         changed |= {name: None for name in current if name not in changed}
+    _check_name(one)
     _check_min_isr(image, one, changed)
     _check_values(image, one, after, config)
+    if one.resource_type == TOPIC and one.resource_name not in image.topics:
+        raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {one.resource_name!r}")
     records: list[MetadataRecord] = [
         ConfigRecord(resource_type=one.resource_type, resource_name=one.resource_name, name=name, value=value)
         for name, value in changed.items()
@@ -113,23 +131,16 @@ def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) ->
     return records
 
 
-def _check_resource(image: Image, one: ResourceChange, node_id: int) -> None:
+def _check_name(one: ResourceChange) -> None:
     name = one.resource_name
+    if one.resource_type != BROKER and not name:
+        raise Refused(Error.INVALID_REQUEST, "settings of a topic, of a group or of client metrics need its name")
     if one.resource_type == TOPIC:
         check_name(name)
-        if name not in image.topics:
-            raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    elif one.resource_type == BROKER:
-        if name and name != str(node_id):
-            raise Refused(Error.INVALID_REQUEST, f"this is broker {node_id}; settings of broker {name!r} are set there")
-    elif one.resource_type in (GROUP, CLIENT_METRICS):
-        if not name:
-            raise Refused(Error.INVALID_REQUEST, "settings of a group or of client metrics need its name")
-    else:
-        raise Refused(Error.INVALID_REQUEST, f"settings of resources of type {one.resource_type} cannot be changed")
 
 
-def _check_changes(one: ResourceChange) -> None:
+def check_changes(one: ResourceChange) -> None:
+    """Whether a request about one resource makes sense by itself."""
     named = Counter(change.name for change in one.changes)
     twice = [name for name, count in named.items() if count > 1]
     if twice:
@@ -183,11 +194,11 @@ def _check_values(image: Image, one: ResourceChange, after: dict[str, str], conf
                 f"{name}: a value of {len(value)} characters, at most {_VALUE_LENGTH_MAX} are allowed",
             )
     if one.resource_type == TOPIC:
-        config.for_topic(after)
+        topic_config(config, after)
     elif one.resource_type == GROUP:
         config.for_group(after)
     elif one.resource_type == CLIENT_METRICS:
-        config.for_client_metrics(after)
+        _check_client_metrics(config, after)
     else:
         try:
             # Only this layer is judged: the others count as they are.
@@ -195,6 +206,44 @@ def _check_values(image: Image, one: ResourceChange, after: dict[str, str], conf
             config.with_dynamic(on_cluster=on_cluster, on_broker=after if one.resource_name else {})
         except InvalidConfig as invalid:
             raise Refused(Error.INVALID_REQUEST, invalid.text) from invalid
+
+
+def topic_config(config: Config, overrides: Mapping[str, str]) -> Config:
+    """What counts for a topic with these settings, if it may be given them. Raises `InvalidConfig`.
+
+    A topic that Kafka or an earlier release made may have what is refused here, and is served all the same."""
+    after = config.for_topic(overrides)
+    if after[TOPIC_SETTINGS["remote.storage.enable"]]:
+        raise InvalidConfig(["remote.storage.enable=true: there is no tiered storage here; leave it out"])
+    for name in ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"):
+        replicas = after[TOPIC_SETTINGS[name]]
+        if "".join(replicas) != "*" and not all(_REPLICA.fullmatch(one) for one in replicas):
+            raise InvalidConfig(
+                [f"{name}={','.join(replicas)}: must be * or a list of PARTITION:BROKER, separated by commas"]
+            )
+    return after
+
+
+def _check_client_metrics(config: Config, after: Mapping[str, str]) -> None:
+    unknown = [name for name in after if name not in CLIENT_METRICS_SETTINGS]
+    if unknown:
+        known = ", ".join(CLIENT_METRICS_SETTINGS)
+        raise Refused(Error.INVALID_REQUEST, f"{unknown[0]} is no setting of client metrics; there are {known}")
+    checked = config.for_client_metrics(after)
+    interval_ms = checked[CLIENT_METRICS_SETTINGS["interval.ms"]] if "interval.ms" in after else _INTERVALS_MS[0]
+    if interval_ms not in _INTERVALS_MS:
+        raise Refused(
+            Error.INVALID_REQUEST,
+            f"interval.ms={interval_ms}: must be {_INTERVALS_MS[0]} to {_INTERVALS_MS[-1]}",
+        )
+    for one in checked[CLIENT_METRICS_SETTINGS["match"]] if "match" in after else ():
+        name, _, pattern = one.partition("=")
+        if name.strip() not in _MATCHED or not pattern or "=" in pattern:
+            raise InvalidConfig([f"match={one}: must be NAME=PATTERN, where NAME is one of {', '.join(_MATCHED)}"])
+        try:
+            compile_pattern(pattern.strip(), "match")
+        except Refused as refusal:
+            raise InvalidConfig([refusal.text]) from None
 
 
 def config_of_broker(file: Config, image: Image, node_id: int) -> tuple[Config, list[str]]:

@@ -105,12 +105,8 @@ class FeatureUpdate:
 def update_features(image: Image, updates: list[FeatureUpdate], *, validate_only: bool) -> Decision[Refused | None]:
     """All of the updates or none; the reply says what is wrong with the first bad one."""
     records: list[MetadataRecord] = []
-    seen: dict[str, None] = {}
-    for update in updates:
+    for update in {update.name: update for update in updates}.values():  # Named twice, the last counts, as in Kafka.
         try:
-            if update.name in seen:
-                raise Refused(Error.INVALID_REQUEST, f"{update.name} is named twice")
-            seen[update.name] = None
             _check_update(image, update)
         except Refused as refusal:
             return Decision([], refusal)
@@ -120,12 +116,14 @@ def update_features(image: Image, updates: list[FeatureUpdate], *, validate_only
 
 def _check_update(image: Image, update: FeatureUpdate) -> None:
     known, now = _RANGES.get(update.name), image.features.get(update.name, 0)
+    if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        raise Refused(
+            Error.INVALID_UPDATE_VERSION, f"{update.name}: {update.upgrade_type} is no way to change a feature"
+        )
     if known is None:
         raise Refused(Error.INVALID_UPDATE_VERSION, f"{update.name} is no feature of this cluster")
     if update.level > now and not is_advertised(update.name):
         raise Refused(Error.INVALID_UPDATE_VERSION, f"{update.name}: what it enables is not built yet")
-    if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        raise Refused(Error.INVALID_REQUEST, f"{update.name}: {update.upgrade_type} is no way to change a feature")
     if not known.lowest <= update.level <= known.highest:
         raise Refused(
             Error.INVALID_UPDATE_VERSION,

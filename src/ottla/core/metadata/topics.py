@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from ottla.config import NUM_PARTITIONS, Config
 from ottla.config.replication import DEFAULT_REPLICATION_FACTOR
 from ottla.core.metadata.config_entries import topic_entries
+from ottla.core.metadata.configs import topic_config
 from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.image import TOPIC, Image, Partition, Topic
 from ottla.core.metadata.names import CLUSTER_METADATA, check_name, collision_key
@@ -95,7 +96,7 @@ def _create_topic(
 ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
     _check_new_name(image, topic.name, new_names)
     overrides = _overrides(topic)
-    config = around.config.for_topic(overrides)
+    config = topic_config(around.config, overrides)
     if topic.assignments:
         placed = _assigned(image, topic)
     else:
@@ -264,17 +265,17 @@ def _grow(image: Image, wanted: CreatePartitionsTopic, chance: Chance) -> list[M
             Error.INVALID_PARTITIONS,
             f"topic {topic.name!r} has {count} partitions; {wanted.count} would be no increase",
         )
+    if wanted.assignments is not None and len(wanted.assignments) != additional:
+        raise Refused(
+            Error.INVALID_REPLICA_ASSIGNMENT,
+            f"{additional} partitions are to be added and {len(wanted.assignments)} assigned",
+        )
     _check_size(additional)
     replication_factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
         usable = Usable(image.brokers.values(), chance)
         placed = [usable.place(replication_factor) for _ in range(additional)]
     else:
-        if len(wanted.assignments) != additional:
-            raise Refused(
-                Error.INVALID_REPLICA_ASSIGNMENT,
-                f"{additional} partitions are to be added and {len(wanted.assignments)} assigned",
-            )
         placed = [assignment.broker_ids for assignment in wanted.assignments]
         for index, replicas in enumerate(placed, count):
             _check_assignment(image, index, replicas, replication_factor)
@@ -297,7 +298,15 @@ def delete_topics(image: Image, request: DeleteTopicsRequest) -> Decision[Delete
     repeated = Counter(asked)
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
-    for (name, topic_id), topic in dict(zip(asked, found, strict=True)).items():
+    told: set[tuple[str | None, bytes]] = set()
+    for (name, topic_id), topic in zip(asked, found, strict=True):
+        if (name is None) == (topic_id == NO_UUID):
+            assert isinstance(topic, Refused), "named by both or by neither"
+            results.append(_deleted(name, topic_id, topic))  # Each time, as in Kafka.
+            continue
+        if (name, topic_id) in told:
+            continue
+        told.add((name, topic_id))
         if repeated[name, topic_id] > 1:
             topic = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")
         elif isinstance(topic, Topic) and hits[topic.topic_id] > 1:

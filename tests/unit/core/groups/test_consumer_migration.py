@@ -326,3 +326,26 @@ def test_a_mixed_group_survives_a_restart(coordinator: Coordinator, old: Classic
     settle_all(coordinator, new, rounds=1)
     assert old.heartbeat() is Error.NONE
     assert coordinator.group().state == "Stable"
+
+
+def test_what_a_classic_member_brings_is_read_when_it_is_known(coordinator: Coordinator) -> None:
+    """A stranger with an id of its own is told so, whatever its subscription looks like."""
+    coordinator.client("m1", topics=["foo"]).send()
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=REBALANCE_MS,
+        member_id="stranger",
+        group_instance_id="one",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"odd")],
+    )
+    with pytest.raises(Refused) as refused:
+        coordinator.decide(lambda shard, now_ms, token: shard.join(request, Client("c", "/h", 7), now_ms, token))
+    assert refused.value.error is Error.UNKNOWN_MEMBER_ID
+
+
+def test_a_protocol_of_no_letters_is_told_as_none(coordinator: Coordinator) -> None:
+    """As Kafka does since its clients can read null."""
+    coordinator.client("new", topics=["foo"]).send()
+    assert ClassicConsumer(coordinator, ["foo"], protocol="").join().protocol_name is None

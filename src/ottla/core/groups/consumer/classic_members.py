@@ -43,10 +43,10 @@ def join(
     _check_join(here, group, request, member_id)
     if is_unknown and request.group_instance_id is None and client.version >= _MEMBER_ID_REQUIRED_SINCE:
         return Decision(join_refused(Error.MEMBER_ID_REQUIRED, member_id))
-    subscription = _subscription(request)
     records: list[CoordinatorRecord] = []
     static = group.static_member(request.group_instance_id)
     old = _joining(group, request, member_id, static, records)
+    subscription = _subscription(request)
     new = _asked(old, request, subscription, client)
     progress = Progress(here, group, old, new, now_ms)
     named = progress.write_member()
@@ -128,7 +128,7 @@ def _joined(member: Member) -> JoinGroupResponse:
         error_code=Error.NONE,
         generation_id=member.member_epoch,
         protocol_type=CONSUMER,
-        protocol_name=_protocol_of(member),
+        protocol_name=_protocol_of(member) or None,
         leader="",
         member_id=member.member_id,
         members=[],
