@@ -65,19 +65,30 @@ class BatchWalk:
 def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Positions and headers of the batches from `position` on; reads little more than the headers.
 
-    Offsets that do not rise or a batch that does not fit raise `CorruptBatch`: the checksum does not cover them.
+    Offsets that do not rise or a batch that does not fit raise `CorruptBatch`: whoever hops from header to header
+    checks no CRC, and the base offset is outside of it.
     """
     data, start = b"", position
     expected = 0
     while position < end:
         if position + kernel.HEADER_SIZE > start + len(data):
             data, start = file.read(position, min(_HOP, end - position)), position
-        header = kernel.read_header(data, position - start)
-        if header.base_offset < expected or position + header.size > end:
-            raise CorruptBatch(
-                f"{file.path} is damaged at position {position}: no batch of {header.size} bytes with base offset "
-                f"{header.base_offset} can be there (offset {expected} or more, {end - position} bytes left)"
+        try:
+            header = kernel.read_header(data, position - start)
+        except CorruptBatch as error:
+            fault = kernel.scan(memoryview(data)[position - start :], check_crc=False).fault
+            raise damaged(file, position, fault or f"{end - position} bytes are too few for a batch") from error
+        if header.base_offset < expected or header.last_offset_delta < 0 or position + header.size > end:
+            raise damaged(
+                file,
+                position,
+                f"no batch of {header.size} bytes with offsets {header.base_offset} to {header.last_offset} can be "
+                f"there (offset {expected} or more, {end - position} bytes left)",
             )
         yield position, header
         expected = header.next_offset
         position += header.size
+
+
+def damaged(file: File, position: int, reason: str) -> CorruptBatch:
+    return CorruptBatch(f"{file.path} is damaged at position {position}: {reason}")

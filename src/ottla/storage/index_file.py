@@ -12,6 +12,7 @@ from struct import Struct
 
 from ottla.core.log.indexes import count_at_most
 from ottla.io.ports import Buffer, Disk, File
+from ottla.storage.atomic import write_whole
 
 _PAGE = 4096
 
@@ -39,7 +40,10 @@ class IndexFile:
 
     def extend(self, entries: Iterable[tuple[int, ...]]) -> None:
         pack = self._entry.pack
-        self._tail += b"".join([pack(*fields) for fields in entries])
+        self.add(b"".join([pack(*fields) for fields in entries]))
+
+    def add(self, packed: Buffer) -> None:
+        self._tail += packed
         if len(self._tail) >= _PAGE:
             self.write_out()
 
@@ -102,6 +106,14 @@ class IndexFile:
         if self._file is not None or self._disk.exists(self._path):
             self._unsynced = True
             self._opened().truncate(0)
+
+    def replace(self, entries: bytes) -> None:
+        """Have these packed entries and no others, durably: a crash leaves the old ones or the new ones."""
+        self.release()
+        write_whole(self._disk, self._path, entries)
+        self._tail = bytearray()
+        self._on_disk = len(entries) // self._size
+        self._unsynced = False
 
     def keep(self, entries: int) -> None:
         """Forget all but the first `entries`."""

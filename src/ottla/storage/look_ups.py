@@ -70,7 +70,11 @@ class LookUps:
         except BadIndex as error:
             warn("index.rebuilt", log=self._log.name, base_offset=segment.base_offset, reason=error)
             files.mend(self._log.config)
+        try:
             return look(files)
+        except BadIndex as error:
+            # Made from the log a moment ago: it is the log that contradicts itself.
+            raise CorruptBatch(f"{files.log.path} is damaged: {error}") from error
 
     # By time.
 

@@ -467,7 +467,10 @@ class PartitionLog:
             first = self._look_ups.locate(log.segments[keep], offset)
             end_offset = offset if first is None else min(offset, first.header.base_offset)
             if end_offset < log.log_start_offset:
-                # The batch begins before the log start; where it goes from will be written again.
+                # The batch begins before the log start; where it goes from will be written again. Should a crash keep
+                # the batch, its first records are in the log again, and must have their epoch.
+                log.epochs.reach_back(end_offset)
+                self.here.write_epochs(log.epochs.entries)
                 self.directory.keep_log_start(self.key, end_offset)
             # First, for the cut takes the newest snapshot away.
             producers = rebuild_producers(

@@ -14,6 +14,7 @@ Rule 5: recovering again changes nothing.
 """
 
 from bisect import bisect_left
+from contextlib import suppress
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from ottla.io.ports import Buffer, Clock
 from ottla.kernel import BatchHeader, CorruptBatch, EndTxnMarker, crc_ok, read_end_txn_marker
 from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import BatchAt, BatchWalk, Damage
+from ottla.storage.batches import BatchAt, BatchWalk, Damage, damaged
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.segment_files import SegmentFiles
 from ottla.wire.errors import Error, Refused
@@ -136,7 +137,7 @@ def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list
     aborted = []
     for batch in BatchWalk(here.of(last).log, last.size):
         if not crc_ok(batch.data, 0, batch.header.size):
-            raise CorruptBatch(f"{here.of(last).log.path}: the batch at position {batch.position} has the wrong CRC")
+            raise damaged(here.of(last).log, batch.position, "the batch has the wrong CRC")
         completed = producers.replay(batch.header, marker_in(batch.header, batch.data))
         if completed is not None and completed.aborted:
             aborted.append(completed.as_aborted())
@@ -211,6 +212,8 @@ def _load(
             end_offset = last.next_offset()
         high_watermark = max(left.high_watermark, left.log_start_offset)
         return rebuild_producers(here, name, segments, end_offset, high_watermark), end_offset
+    except BadIndex as error:
+        raise LogDamaged(f"{last.log.path} is damaged: {error}") from error
     except CorruptBatch as error:
         raise LogDamaged(error.text) from error
 
@@ -241,7 +244,8 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
         active.load_times()
     except BadIndex as error:
         _mend(active, log.config, error)
-    active.load_first_timestamp()
+    with suppress(CorruptBatch):  # Told to who reads it; until then time-based rolling counts from now.
+        active.load_first_timestamp()
 
 
 class _Recovery:
@@ -255,6 +259,7 @@ class _Recovery:
         self._log_start_offset = left.log_start_offset
         self._high_watermark = max(left.high_watermark, left.log_start_offset)
         self._epochs = epochs
+        self._cleaned_up_to = left.cleaned_up_to
         self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to, left.log_start_offset)
 
     def run(self, segments: list[Segment]) -> tuple[Producers, int]:
@@ -270,7 +275,7 @@ class _Recovery:
                     self._drop(segments, index, f"segment {segments[index].base_offset} does not follow {end_offset}")
                     break
                 if index > first:
-                    producers = self._as_kept(segments[index].base_offset, producers)
+                    producers = self._at_segment(segments[index].base_offset, end_offset, producers)
                 end_offset, damage = self._read(segments[index], end_offset, producers, counted)
                 counted = None
                 if damage is not None:
@@ -300,16 +305,22 @@ class _Recovery:
                 return inside[-1], counted
         return segment.base_offset, None
 
-    def _as_kept(self, base_offset: int, producers: Producers) -> Producers:
-        """The snapshot taken at `base_offset` knows more than the batches before it: of those retention and the cleaner
-        may have taken some. It is believed where it was synced before they could."""
+    def _at_segment(self, base_offset: int, end_offset: int, producers: Producers) -> Producers:
+        """The producer state where a segment begins; the one before it ended at `end_offset`.
+
+        The snapshot taken there knows more than the batches before it: of those retention and the cleaner may have
+        taken some. It is believed where it was synced before they could. Without it, a gap that only the log start
+        makes legal is a loss: what the batches before it tell of a producer is out of date, and would refuse what that
+        producer sends next.
+        """
         if base_offset > max(self._recovery_point, self._log_start_offset):
             return producers
         kept = self._here.load_snapshot(self._name, base_offset, 0)
-        if kept.end_offset != base_offset:
-            return producers
-        kept.adopt_undecided(producers)
-        return kept
+        if kept.end_offset == base_offset:
+            kept.adopt_undecided(producers)
+            return kept
+        is_loss = end_offset < base_offset and base_offset > max(self._recovery_point, self._cleaned_up_to)
+        return Producers(self._name, base_offset) if is_loss else producers
 
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:

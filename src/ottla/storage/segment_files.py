@@ -10,12 +10,20 @@ from typing import NamedTuple
 
 from ottla.config import INDEX_INTERVAL_BYTES, Config
 from ottla.core.log import files
-from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
+from ottla.core.log.indexes import (
+    OFFSET_ENTRY,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY,
+    TXN_ENTRY_SIZE,
+    AbortedTxn,
+    BadIndex,
+    decode_aborted,
+)
 from ottla.core.log.segment import IndexEntries, Segment
 from ottla.io.ports import Buffer, Disk, File
 from ottla.kernel import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, find_time, read_header
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import headers
+from ottla.storage.batches import damaged, headers
 from ottla.storage.index_file import IndexFile
 
 _BETWEEN_ENTRIES = 4096
@@ -215,7 +223,7 @@ class SegmentFiles:
         if last is None:
             return self.segment.base_offset
         if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):
-            raise CorruptBatch(f"{self.log.path}: the last batch, at position {last.position}, has the wrong CRC")
+            raise damaged(self.log, last.position, "the last batch has the wrong CRC")
         return last.header.next_offset
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
@@ -229,7 +237,7 @@ class SegmentFiles:
             if header.max_timestamp >= timestamp:
                 data = self.log.read(position, header.size)
                 if not crc_ok(data, 0, header.size):
-                    raise CorruptBatch(f"{self.log.path}: the batch at position {position} has the wrong CRC")
+                    raise damaged(self.log, position, "the batch has the wrong CRC")
                 found = find_time(data, 0, timestamp, from_offset)
                 if found is not None:
                     return TimeFound(*found, header.leader_epoch)
@@ -300,21 +308,40 @@ class SegmentFiles:
         self.set_aborted(aborted)
 
     def reindex(self, config: Config) -> None:
-        """Rebuild the offset and time index from the log."""
+        """Rebuild the offset and time index from the log; what they say is durable with the next sync."""
+        counted, offsets, times = self._counted_anew(config)
         self._before_rewriting()
         self.settled = False
-        counted, interval = Segment(self.segment.base_offset), config[INDEX_INTERVAL_BYTES]
         self._offsets.clear()
         self._times.clear()
-        for _, header in headers(self.log, 0, self.segment.size):
-            self.add_index_entries(counted.appended((header,), interval))
+        self._offsets.add(offsets)
+        self._times.add(times)
         self.segment.adopt(counted)
 
     def mend(self, config: Config) -> None:
-        """Rebuild the offset and time index for good: after a clean shutdown what is there is believed."""
-        self.reindex(config)
-        self.finish_indexes()
-        self.sync(indexes=True)
+        """Rebuild the offset and time index for good: after a clean shutdown what is there is believed.
+
+        Where the log is damaged they stay as they are: they may lead past the damage.
+        """
+        counted, offsets, times = self._counted_anew(config)
+        if (entry := counted.time_entry()) is not None:
+            times += TIME_ENTRY.pack(*entry)
+        self._offsets.replace(bytes(offsets))
+        self._times.replace(bytes(times))
+        self.segment.adopt(counted)
+
+    def _counted_anew(self, config: Config) -> tuple[Segment, bytearray, bytearray]:
+        """The figures of the segment and the packed entries of both indexes, as the log tells them."""
+        base_offset, interval = self.segment.base_offset, config[INDEX_INTERVAL_BYTES]
+        counted, offsets, times = Segment(base_offset), bytearray(), bytearray()
+        for position, header in headers(self.log, 0, self.segment.size):
+            if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
+                raise damaged(self.log, position, f"offset {header.last_offset} is too far from the segment's base")
+            for entry in counted.appended((header,), interval):
+                offsets += OFFSET_ENTRY.pack(*entry.offset)
+                if entry.time is not None:
+                    times += TIME_ENTRY.pack(*entry.time)
+        return counted, offsets, times
 
     def keep_before(self, offset: int) -> Segment | None:
         """Leave in the indexes what lies before `offset`; the figures up to there.
