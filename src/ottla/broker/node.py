@@ -241,6 +241,7 @@ class Node:
             upkeep.append(("cleaning", config[LOG_CLEANER_BACKOFF_MS], self.upkeep.clean))
         for what, interval_ms, work in upkeep:
             self.spawn(every(interval_ms, what, work, first_after_ms=config[LOG_INITIAL_TASK_DELAY_MS]))
+        self.spawn(self.upkeep.sync_closed())
         abort_ms = config[TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS]
         self.spawn(every(abort_ms, "producer ids for transactions", self.transactions.stock_producer_ids))
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))

@@ -14,7 +14,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from random import Random
 from typing import NoReturn, TypeVar
 
@@ -367,6 +367,9 @@ class SimDisk:
     async def in_thread(self, work: Callable[[], T]) -> T:
         await asyncio.sleep(self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000)
         return work()
+
+    def mutex(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     # Last, because inside the class its name hides the builtin.
     def list(self, directory: str) -> list[str]:

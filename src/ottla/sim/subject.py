@@ -12,7 +12,7 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.records import Batch, decode_all
 from ottla.storage.cleaner import CleaningVoid, clean
 from ottla.storage.log_directory import LogDirectory
-from ottla.storage.partition_log import Appended, Flush, PartitionLog
+from ottla.storage.partition_log import Appended, PartitionLog
 
 ROOT = "/data"
 TOPIC, PARTITION = "t", 0
@@ -35,14 +35,7 @@ class Subject:
         return self.partition.append(bytearray(data), leader_epoch, origin=origin)
 
     async def flush(self) -> None:
-        """As a node does it: prepared on the loop, synced in a thread, noted on the loop."""
-        flush = self.partition.begin_flush()
-        await self.disk.in_thread(lambda: self._sync(flush))
-        self.partition.end_flush(flush)
-
-    def _sync(self, flush: Flush) -> None:
-        with self.directory.guard("flush"):
-            flush.run()
+        await self.partition.flush_in_thread()
 
     def cleanable(self, now_ms: int) -> Cleanable | None:
         checkpoint = self.directory.cleaner_offsets.get(self.partition.key)

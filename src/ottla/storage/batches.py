@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla import kernel
+from ottla.core.log.indexes import RELATIVE_OFFSET_MAX
 from ottla.io.ports import File
-from ottla.kernel import BatchHeader, CorruptBatch
+from ottla.kernel import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 
 _CHUNK = 1 << 20
 _HOP = 4096
@@ -92,3 +93,31 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
 
 def damaged(file: File, position: int, reason: str) -> CorruptBatch:
     return CorruptBatch(f"{file.path} is damaged at position {position}: {reason}")
+
+
+def find_batch(file: File, start: int, end: int, from_offset: int) -> int | None:
+    """Where the first whole batch begins, at `start` or later, that has a right CRC and offsets from `from_offset` on;
+    whatever the bytes before it are."""
+    for chunk_start in range(start, end - kernel.HEADER_SIZE + 1, _CHUNK):
+        data = file.read(chunk_start, min(_CHUNK + kernel.HEADER_SIZE - 1, end - chunk_start))
+        magic_at = data.find(MAGIC, MAGIC_AT)
+        while magic_at >= 0:
+            at = magic_at - MAGIC_AT
+            if len(data) - at < kernel.HEADER_SIZE:
+                break
+            position = chunk_start + at
+            size = _size_of(data, at, end - position, from_offset)
+            if size and kernel.crc_ok(file.read(position, size), 0, size):
+                return position
+            magic_at = data.find(MAGIC, magic_at + 1)
+    return None
+
+
+def _size_of(data: bytes, at: int, left: int, from_offset: int) -> int | None:
+    """The size of the batch whose header may be there; None where it cannot be."""
+    try:
+        header = kernel.read_header(data, at)
+    except CorruptBatch:
+        return None
+    fits = header.size <= left and header.last_offset_delta >= 0
+    return header.size if fits and 0 <= header.base_offset - from_offset <= RELATIVE_OFFSET_MAX else None

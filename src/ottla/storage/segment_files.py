@@ -6,6 +6,7 @@ Rule 2: an index entry is a hint: it is followed only after the batch it points 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.config import INDEX_INTERVAL_BYTES, Config
@@ -24,14 +25,25 @@ from ottla.io.ports import Buffer, Disk, File
 from ottla.kernel import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, find_time, read_header
 from ottla.storage.atomic import read_whole
 from ottla.storage.batches import damaged, headers
-from ottla.storage.index_file import IndexFile
+from ottla.storage.index_file import IndexFile, OutOfUse
+from ottla.storage.syncing import Changes, Sync, together
 
+_UNKNOWN = -1
 _BETWEEN_ENTRIES = 4096
 
 
 class Found(NamedTuple):
     position: int
     header: BatchHeader
+
+
+class End(NamedTuple):
+    """Where a segment ends, as the header of its last batch says."""
+
+    offset: int
+    """After its last record."""
+    damaged_at: int | None = None
+    """The position of that batch, if its CRC is wrong."""
 
 
 class TimeFound(NamedTuple):
@@ -66,15 +78,29 @@ class SegmentFiles:
         self.aborted_confirmed = False
         """Whether the transaction index was checked against the log; what this process wrote needs no check."""
         self._in_use = True
-        self.settled = True
-        """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
+        self._synced_size = segment.size
+        """How long the log was when it was last synced. One that is found on disk counts as synced, unless
+        `mark_unsynced` says otherwise."""
+        self._txn_changes = Changes()
 
     def path(self, kind: str) -> str:
         return f"{self._directory}/{files.file_name(self.segment.base_offset, kind, self.suffix)}"
 
     @property
+    def is_settled(self) -> bool:
+        """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
+        return (
+            self._synced_size == self.segment.size
+            and self._offsets.is_synced
+            and self._times.is_synced
+            and not self._txn_changes.are_unsynced
+        )
+
+    @property
     def log(self) -> File:
         if self._log is None:
+            if not self._in_use:
+                raise OutOfUse(self.path(files.LOG))
             self._log = self._disk.open(self.path(files.LOG))
         return self._log
 
@@ -88,7 +114,6 @@ class SegmentFiles:
 
     def append(self, batches: Sequence[Buffer]) -> None:
         """Write at the end; the segment's figures follow when the log has applied the batches."""
-        self.settled = False
         if self.segment.size == 0:
             # Kafka takes a segment without them for a broken one; an empty log does without.
             self._offsets.make()
@@ -102,33 +127,60 @@ class SegmentFiles:
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         aborted = self.aborted()
-        self._txn_file().write(len(aborted) * TXN_ENTRY_SIZE, [txn.encode()])
+        file = self._txn_file()
+        self._txn_changes.note()
+        file.write(len(aborted) * TXN_ENTRY_SIZE, [txn.encode()])
         aborted.append(txn)
+
+    def prepare_to_abort(self) -> None:
+        """Have the transaction index open, so that writing to it cannot fail for want of a file."""
+        self._txn_file()
 
     def finish_indexes(self) -> None:
         """End the time index with the segment's largest timestamp, and bring both indexes to their files."""
         self.load_times()
         if (entry := self.segment.time_entry()) is not None:
-            self.settled = False
             self._times.extend([entry])
         self._offsets.write_out()
         self._times.write_out()
 
-    def sync(self, *, indexes: bool) -> None:
-        """Make durable what was written. May run in a thread: what is taken out of use meanwhile needs no sync."""
+    def begin_sync(self, *, indexes: bool) -> Sync | None:
+        """Ready to make durable what was written; None where that is so. What is taken out of use before it has run
+        needs no sync."""
+        syncs: list[Sync] = []
+        if self._synced_size != self.segment.size:
+            syncs.append(Sync(self.log.sync, partial(self._settle_log, self.segment.size)))
         if indexes:
-            self.settled = True  # First, because what is written meanwhile counts.
-        try:
-            if self._log is not None:
-                self._log.sync()
-            if indexes:
-                self._offsets.sync()
-                self._times.sync()
-                if self._txns is not None:
-                    self._txns.sync()
-        except OSError:
-            if self._in_use:
-                raise
+            syncs += filter(None, (self._offsets.begin_sync(), self._times.begin_sync()))
+            if self._txn_changes.are_unsynced:
+                changes = self._txn_changes
+                syncs.append(Sync(self._txn_file().sync, partial(changes.settle, changes.made)))
+        if not syncs:
+            return None
+        everything = together(syncs)
+
+        def run() -> None:
+            try:
+                everything.run()
+            except OSError:
+                if self._in_use:
+                    raise
+
+        return Sync(run, everything.settle)
+
+    def _settle_log(self, size: int) -> None:
+        self._synced_size = size
+
+    def sync(self, *, indexes: bool) -> None:
+        """Make durable what was written, in this thread."""
+        sync = self.begin_sync(indexes=indexes)
+        if sync is not None:
+            sync.run()
+            sync.settle()
+
+    def mark_unsynced(self) -> None:
+        """A process that died wrote the log, and nobody knows what of it is durable."""
+        self._synced_size = _UNKNOWN
 
     def rename(self, suffix: str) -> None:
         """Give the files another suffix; they are opened anew when needed."""
@@ -146,19 +198,19 @@ class SegmentFiles:
             if self._disk.exists(self.path(kind)):
                 self._disk.remove(self.path(kind))
 
-    def release(self, *, log: bool) -> None:
-        """Close the indexes until they are needed again, and the log too if it has nothing to sync.
+    def release(self) -> None:
+        """Let go of the indexes until they are needed again, and of the log too if it has nothing to sync.
 
         Otherwise its file stays open: the system forgets about a write that failed when nobody has the file open.
         """
         self._offsets.release()
         self._times.release()
-        if log and self._log is not None:
-            self._log.close()
+        if self._synced_size == self.segment.size:
             self._log = None
 
     def retire(self) -> None:
-        """The files go out of use, though somebody may still read from the log: what is not synced needs no sync."""
+        """The files go out of use, though somebody may still read from the log: what is not synced needs no sync. They
+        are not closed here: who still reads has the file, and the last one to drop it closes it."""
         self._in_use = False
 
     def close(self) -> None:
@@ -212,19 +264,15 @@ class SegmentFiles:
             return position, None
         return position, header
 
-    def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on.
-
-        Everything that is ever appended is numbered from here, so the last header is believed only if its CRC is right.
-        """
+    def end(self) -> End:
+        """Where the segment ends, found from the last index entry on."""
         last: Found | None = None
         for found in self._follow(self._offsets.last()):
             last = found
         if last is None:
-            return self.segment.base_offset
-        if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):
-            raise damaged(self.log, last.position, "the last batch has the wrong CRC")
-        return last.header.next_offset
+            return End(self.segment.base_offset)
+        is_intact = crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size)
+        return End(last.header.next_offset, None if is_intact else last.position)
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
@@ -301,17 +349,21 @@ class SegmentFiles:
     def truncate(self, first: Found, config: Config) -> None:
         """Drop the batch `first` and all that follow, for good, and what the indexes say of them."""
         aborted = [txn for txn in self.aborted() if txn.last_offset < first.header.base_offset]
-        self.log.truncate(first.position)
-        self.log.sync()
+        self.cut(first.position)
         self.segment.size = first.position
         self.reindex(config)
         self.set_aborted(aborted)
+
+    def cut(self, position: int) -> None:
+        """Shorten the log for good: after a power loss what was cut off would stand behind what is written next."""
+        self.log.truncate(position)
+        self.log.sync()
+        self._synced_size = position
 
     def reindex(self, config: Config) -> None:
         """Rebuild the offset and time index from the log; what they say is durable with the next sync."""
         counted, offsets, times = self._counted_anew(config)
         self._before_rewriting()
-        self.settled = False
         self._offsets.clear()
         self._times.clear()
         self._offsets.add(offsets)
@@ -350,7 +402,7 @@ class SegmentFiles:
         """
         try:
             found = self.locate(offset)
-            if (found is None and self.next_offset() != offset) or (found and found.header.base_offset < offset):
+            if (found is None and self.end() != End(offset)) or (found and found.header.base_offset < offset):
                 return None
             position = self.segment.size if found is None else found.position
             relative = offset - self.segment.base_offset
@@ -367,7 +419,6 @@ class SegmentFiles:
         except (BadIndex, CorruptBatch):
             return None
         counted.resume(self.segment.first_timestamp, position - last_indexed)
-        self.settled = False
         self._offsets.keep(offsets)
         self._times.keep(times)
         if len(aborted) < len(self.aborted()):
@@ -380,25 +431,26 @@ class SegmentFiles:
         kept = 0
         while self._aborted and kept < len(aborted) and self._aborted[kept : kept + 1] == aborted[kept : kept + 1]:
             kept += 1
-        self._aborted = aborted
-        self.aborted_confirmed = True
         if aborted or self._disk.exists(path):
             if not kept:
                 self._before_rewriting()
-            self.settled = False
             file = self._txn_file()
+            self._txn_changes.note()
             file.truncate(kept * TXN_ENTRY_SIZE)
             file.write(kept * TXN_ENTRY_SIZE, [b"".join(txn.encode() for txn in aborted[kept:])])
+        self._aborted = aborted
+        self.aborted_confirmed = True
 
     def clear_indexes(self) -> None:
         self._before_rewriting()
-        self.settled = False
         self._offsets.clear()
         self._times.clear()
         self.set_aborted([])
 
     def _txn_file(self) -> File:
         if self._txns is None:
+            if not self._in_use:
+                raise OutOfUse(self.path(files.TXN_INDEX))
             self._before_aborted()
             self._txns = self._disk.open(self.path(files.TXN_INDEX), create=True)
         return self._txns

@@ -19,7 +19,6 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.faults import EIO, Fault
 from ottla.sim.loop import run
 from ottla.sim.network import SimNetwork, Weather
-from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.errors import Error, Refused
@@ -108,7 +107,7 @@ def test_what_somebody_else_synced_becomes_readable() -> None:
     async def scenario(place: Place) -> None:
         partition = await place.create("t", SYNCED)
         partition.append(batch(), acks=0)
-        await flush_in_thread(partition.log)
+        await partition.log.flush_in_thread()
         await asyncio.sleep(1)
         assert partition.high_watermark == 1
 
