@@ -81,7 +81,7 @@ MUTANTS = [
     Mutant(
         "crc-unchecked-in-recovery",
         RECOVERY,
-        "if header.last_offset >= self._recovery_point and not crc_ok(batch.data, 0, header.size):",
+        "if is_checked and not crc_ok(batch.data, 0, header.size):",
         "if False:",
         "torn records are served",
     ),

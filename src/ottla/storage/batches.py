@@ -10,6 +10,8 @@ from ottla.kernel import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 
 _CHUNK = 1 << 20
 _HOP = 4096
+_PASSED_MAX = 1 << 24
+"""Bytes that are looked through for the next batch after a damaged one; a batch is hardly ever larger."""
 
 
 class BatchAt(NamedTuple):
@@ -63,14 +65,21 @@ class BatchWalk:
             wanted = max(self._chunk, scanned.needed)
 
 
-def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+class DamagedAt(CorruptBatch):
+    """No batch can be where one should begin."""
+
+    def __init__(self, file: File, position: int, reason: str) -> None:
+        super().__init__(f"{file.path} is damaged at position {position}: {reason}")
+        self.position = position
+
+
+def headers(file: File, position: int, end: int, expected: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Positions and headers of the batches from `position` on; reads little more than the headers.
 
-    Offsets that do not rise or a batch that does not fit raise `CorruptBatch`: whoever hops from header to header
-    checks no CRC, and the base offset is outside of it.
+    Offsets that do not rise (from `expected` on) or a batch that does not fit raise `DamagedAt`. No CRC is checked,
+    nor would it cover the base offset.
     """
     data, start = b"", position
-    expected = 0
     while position < end:
         if position + kernel.HEADER_SIZE > start + len(data):
             data, start = file.read(position, min(_HOP, end - position)), position
@@ -78,9 +87,9 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
             header = kernel.read_header(data, position - start)
         except CorruptBatch as error:
             fault = kernel.scan(memoryview(data)[position - start :], check_crc=False).fault
-            raise damaged(file, position, fault or f"{end - position} bytes are too few for a batch") from error
+            raise DamagedAt(file, position, fault or f"{end - position} bytes are too few for a batch") from error
         if header.base_offset < expected or header.last_offset_delta < 0 or position + header.size > end:
-            raise damaged(
+            raise DamagedAt(
                 file,
                 position,
                 f"no batch of {header.size} bytes with offsets {header.base_offset} to {header.last_offset} can be "
@@ -91,8 +100,38 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
         position += header.size
 
 
-def damaged(file: File, position: int, reason: str) -> CorruptBatch:
-    return CorruptBatch(f"{file.path} is damaged at position {position}: {reason}")
+class PassingHeaders:
+    """As `headers`, but goes on at the next whole batch where one is damaged; `damage` tells of the last such place.
+
+    Raises `DamagedAt` where none follows within reach.
+    """
+
+    def __init__(self, file: File, position: int, end: int) -> None:
+        self._file = file
+        self._position = position
+        self._end = end
+        self.damage: DamagedAt | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
+        start, expected = self._position, 0
+        last: tuple[int, BatchHeader] | None = None
+        while True:
+            try:
+                for position, header in headers(self._file, start, self._end, expected):
+                    last = position, header
+                    yield last
+                    expected = header.next_offset
+                return
+            except DamagedAt as damage:
+                self.damage, begin = damage, damage.position
+                if last is not None and not kernel.crc_ok(self._file.read(last[0], last[1].size), 0, last[1].size):
+                    # It is this one that is damaged, and its length leads nowhere.
+                    self.damage = DamagedAt(self._file, last[0], "the batch has the wrong CRC")
+                    begin, expected = last[0] + 1, last[1].base_offset + 1
+                following = find_batch(self._file, begin, min(self._end, begin + _PASSED_MAX), expected)
+                if following is None:
+                    raise self.damage from None
+                start, last = following, None
 
 
 def find_batch(file: File, start: int, end: int, from_offset: int) -> int | None:

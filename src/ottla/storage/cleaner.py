@@ -33,7 +33,7 @@ from ottla.core.log.cleaning import Cleanable, TransactionTracker, group_segment
 from ottla.core.log.segment import Segment
 from ottla.kernel import OffsetMap
 from ottla.observe.trace import trace
-from ottla.storage.batches import BatchAt, BatchWalk, damaged
+from ottla.storage.batches import BatchAt, BatchWalk, DamagedAt
 from ottla.storage.index_file import OutOfUse
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.recovery import marker_in
@@ -242,9 +242,9 @@ class _Cleaning:
             self.bytes_moved += segment.size
             for batch in walk:
                 if not kernel.crc_ok(batch.data, 0, batch.header.size):
-                    raise damaged(file, batch.position, "the batch has the wrong CRC")
+                    raise DamagedAt(file, batch.position, "the batch has the wrong CRC")
                 yield batch
             if walk.damage is not None:
-                raise damaged(file, *walk.damage)
+                raise DamagedAt(file, *walk.damage)
         finally:
             file.close()

@@ -25,7 +25,7 @@ from ottla.config import (
 )
 from ottla.core.log import files
 from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
-from ottla.core.log.files import PARTITION_METADATA, directory_name
+from ottla.core.log.files import PARTITION_METADATA, directory_name, file_name
 from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn
 from ottla.core.log.log import Log
 from ottla.core.log.producers import VOUCHED, Origin, Verification
@@ -36,6 +36,7 @@ from ottla.io.ports import Buffer, Clock, Random
 from ottla.kernel import BatchHeader, ControlType, EndTxnMarker, Run
 from ottla.observe.trace import trace
 from ottla.storage.atomic import is_out_of_files, read_whole
+from ottla.storage.batches import find_batch
 from ottla.storage.evidence import Left, left_before_refusal, note_refused
 from ottla.storage.index_file import OutOfUse
 from ottla.storage.log_directory import LogDirectory
@@ -395,6 +396,25 @@ class PartitionLog:
             return self._reading.read(offset, max_bytes, upper_offset, whole_batch=whole_batch)
         except OSError as error:
             raise self.directory.fail(error, "read") from error
+
+    def find_readable(self, offset: int) -> int:
+        """Where the first whole batch begins at or after `offset`, past whatever damage there is; the end of the log if
+        there is none. May run in a thread: it reads by files of its own."""
+        segments, end_offset = list(self.log.segments), self.log.end_offset
+        with self.directory.guard("read"):
+            for segment in segments[self.log.segment_at(offset) :]:
+                path = f"{self.here.path}/{file_name(segment.base_offset, files.LOG)}"
+                try:
+                    file = self.here.disk.open(path, writable=False)
+                except FileNotFoundError:
+                    continue  # Retention took it meanwhile.
+                try:
+                    position = find_batch(file, 0, segment.size, offset)
+                    if position is not None:
+                        return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
+                finally:
+                    file.close()
+        return end_offset
 
     def is_warm(self, part: Slice) -> bool:
         """Whether a slice that was just read can be sent without waiting for the disk."""

@@ -32,7 +32,7 @@ from ottla.io.ports import Buffer, Clock
 from ottla.kernel import BatchHeader, CorruptBatch, EndTxnMarker, crc_ok, read_end_txn_marker
 from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import BatchAt, BatchWalk, Damage, damaged, find_batch
+from ottla.storage.batches import BatchAt, BatchWalk, Damage, DamagedAt, find_batch
 from ottla.storage.evidence import Left, end_fault, segments_fault
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.segment_files import SegmentFiles
@@ -64,7 +64,7 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
     epochs = _read_epochs(here, segments)
     epochs_on_disk = list(epochs.entries)
     if left.clean:
-        producers, end_offset = _load(here, name, config, left, segments)
+        producers, end_offset = _load(here, name, config, left, segments, clock.wall_ms())
     else:
         recovery = _Recovery(here, name, config, left, epochs, clock.wall_ms())
         producers, end_offset = recovery.run(segments, whole)
@@ -142,7 +142,7 @@ def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list
     aborted = []
     for batch in BatchWalk(here.of(last).log, last.size):
         if not crc_ok(batch.data, 0, batch.header.size):
-            raise damaged(here.of(last).log, batch.position, "the batch has the wrong CRC")
+            raise DamagedAt(here.of(last).log, batch.position, "the batch has the wrong CRC")
         completed = producers.replay(batch.header, marker_in(batch.header, batch.data))
         if completed is not None and completed.aborted:
             aborted.append(completed.as_aborted())
@@ -227,7 +227,7 @@ def _read_epochs(here: PartitionFiles, segments: list[Segment]) -> LeaderEpochs:
 
 
 def _load(
-    here: PartitionFiles, name: str, config: Config, left: Left, segments: list[Segment]
+    here: PartitionFiles, name: str, config: Config, left: Left, segments: list[Segment], now_ms: int
 ) -> tuple[Producers, int]:
     """Producer state and end of a log that was closed cleanly."""
     last = here.of(segments[-1])
@@ -237,11 +237,14 @@ def _load(
         except BadIndex as error:
             _mend(last, config, error)
             end = last.end()
-        if end.damaged_at is not None:
+        if end.damage is not None:
             # All that is ever appended is numbered from here, so a damaged header is believed only if others agree.
             if end.offset != (left.recovery_point or max(here.snapshots, default=0)):
-                raise damaged(last.log, end.damaged_at, "the last batch has the wrong CRC")
-            warn("log.damaged", path=last.log.path, position=end.damaged_at, reason="the last batch has the wrong CRC")
+                raise end.damage
+            warn("log.damaged", log=name, end_offset=end.offset, error=end.damage.text)
+            # The damage is below the recovery point from now on: no recovery has to read past it.
+            segments.append(Segment(end.offset, created_ms=now_ms))
+            here.create(segments[-1])
         high_watermark = max(left.high_watermark, left.log_start_offset)
         return rebuild_producers(here, name, segments, end.offset, high_watermark), end.offset
     except BadIndex as error:
@@ -412,7 +415,9 @@ class _Recovery:
             return f"offsets {header.base_offset} to {header.last_offset} do not follow {expected}"
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
             return f"offset {header.last_offset} is too far from the segment's base"
-        if header.last_offset >= self._recovery_point and not crc_ok(batch.data, 0, header.size):
+        # A marker that was flipped would show records that were aborted.
+        is_checked = header.last_offset >= self._recovery_point or header.is_control
+        if is_checked and not crc_ok(batch.data, 0, header.size):
             return "wrong CRC"
         return None
 

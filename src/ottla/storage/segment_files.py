@@ -6,6 +6,7 @@ Rule 2: an index entry is a hint: it is followed only after the batch it points 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from ottla.core.log.segment import IndexEntries, Segment
 from ottla.io.ports import Buffer, Disk, File
 from ottla.kernel import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, find_time, read_header
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import damaged, headers
+from ottla.storage.batches import DamagedAt, PassingHeaders, headers
 from ottla.storage.index_file import IndexFile, OutOfUse
 from ottla.storage.syncing import Changes, Sync, together
 
@@ -42,8 +43,8 @@ class End(NamedTuple):
 
     offset: int
     """After its last record."""
-    damaged_at: int | None = None
-    """The position of that batch, if its CRC is wrong."""
+    damage: DamagedAt | None = None
+    """That batch has the wrong CRC, or one before it is none."""
 
 
 class TimeFound(NamedTuple):
@@ -226,9 +227,22 @@ class SegmentFiles:
     # Looking up.
 
     def locate(self, offset: int) -> Found | None:
-        """The first batch that ends at or after `offset`; None when the segment ends before."""
+        """The first batch that ends at or after `offset`; None when the segment ends before. `CorruptBatch` where the
+        offset may be in one that is damaged."""
         hint = self._offsets.floor(offset - self.segment.base_offset)
-        return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
+        try:
+            return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
+        except DamagedAt:
+            return self._locate_past_damage(hint, offset)
+
+    def _locate_past_damage(self, hint: tuple[int, ...] | None, offset: int) -> Found | None:
+        batches = PassingHeaders(self.log, hint[1] if hint else 0, self.segment.size)
+        for position, header in batches:
+            if header.last_offset >= offset:
+                if batches.damage is not None and header.base_offset > offset:
+                    raise batches.damage
+                return Found(position, header)
+        return None
 
     def end_offset_before(self, position: int) -> int:
         """The offset after the last batch that begins before `position`."""
@@ -266,13 +280,18 @@ class SegmentFiles:
 
     def end(self) -> End:
         """Where the segment ends, found from the last index entry on."""
+        hint = self._offsets.last()
+        if hint is not None:
+            next(self._follow(hint))
+        batches = PassingHeaders(self.log, hint[1] if hint else 0, self.segment.size)
         last: Found | None = None
-        for found in self._follow(self._offsets.last()):
-            last = found
+        for position, header in batches:
+            last = Found(position, header)
         if last is None:
             return End(self.segment.base_offset)
-        is_intact = crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size)
-        return End(last.header.next_offset, None if is_intact else last.position)
+        if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):
+            return End(last.header.next_offset, DamagedAt(self.log, last.position, "the last batch has the wrong CRC"))
+        return End(last.header.next_offset, batches.damage)
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
@@ -285,7 +304,7 @@ class SegmentFiles:
             if header.max_timestamp >= timestamp:
                 data = self.log.read(position, header.size)
                 if not crc_ok(data, 0, header.size):
-                    raise damaged(self.log, position, "the batch has the wrong CRC")
+                    raise DamagedAt(self.log, position, "the batch has the wrong CRC")
                 found = find_time(data, 0, timestamp, from_offset)
                 if found is not None:
                     return TimeFound(*found, header.leader_epoch)
@@ -373,7 +392,7 @@ class SegmentFiles:
     def mend(self, config: Config) -> None:
         """Rebuild the offset and time index for good: after a clean shutdown what is there is believed.
 
-        Where the log is damaged they stay as they are: they may lead past the damage.
+        Damaged batches are left out. Where none that is whole follows them the indexes stay as they are.
         """
         counted, offsets, times = self._counted_anew(config)
         if (entry := counted.time_entry()) is not None:
@@ -386,13 +405,15 @@ class SegmentFiles:
         """The figures of the segment and the packed entries of both indexes, as the log tells them."""
         base_offset, interval = self.segment.base_offset, config[INDEX_INTERVAL_BYTES]
         counted, offsets, times = Segment(base_offset), bytearray(), bytearray()
-        for position, header in headers(self.log, 0, self.segment.size):
+        for position, header in PassingHeaders(self.log, 0, self.segment.size):
+            counted.size = position  # Past what is damaged.
             if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
-                raise damaged(self.log, position, f"offset {header.last_offset} is too far from the segment's base")
+                raise DamagedAt(self.log, position, f"offset {header.last_offset} is too far from the segment's base")
             for entry in counted.appended((header,), interval):
                 offsets += OFFSET_ENTRY.pack(*entry.offset)
                 if entry.time is not None:
                     times += TIME_ENTRY.pack(*entry.time)
+        counted.size = self.segment.size
         return counted, offsets, times
 
     def keep_before(self, offset: int) -> Segment | None:
@@ -415,7 +436,8 @@ class SegmentFiles:
                 counted.offset_of_max_timestamp = self._confirmed_time(last_time)
                 counted.max_timestamp = counted.last_timed = last_time[0]
             aborted = [txn for txn in self.aborted() if txn.last_offset < offset]
-            self.load_first_timestamp()
+            with suppress(CorruptBatch):
+                self.load_first_timestamp()
         except (BadIndex, CorruptBatch):
             return None
         counted.resume(self.segment.first_timestamp, position - last_indexed)

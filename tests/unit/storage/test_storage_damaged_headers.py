@@ -1,11 +1,12 @@
 """One flipped bit in the header of a batch: whoever meets it is told so (I23)."""
 
 import pytest
-from storage_samples import NOW, Place, in_memory
+from storage_samples import NOW, Place, in_memory, numbered
 
 from ottla.core.log import files
 from ottla.kernel import HEADER_SIZE, CorruptBatch, scan
 from ottla.sim.disk import SimDisk
+from ottla.storage.batches import find_batch
 from ottla.storage.recovery import LogDamaged
 from ottla.wire.errors import Refused
 
@@ -80,19 +81,52 @@ def test_a_damaged_header_is_told_with_its_file_and_position(batch: int) -> None
     assert "(at 0)" not in told.value.text
 
 
-def test_what_lies_past_a_damaged_header_is_served() -> None:
-    """Its index leads there; an attempt to make it anew must not take that away."""
-    place = in_memory()
-    for number in range(4):
+def is_told(place: Place, offset: int) -> bool:
+    """Whether a reader of a damaged batch is told so, or finds out by its CRC."""
+    try:
+        return scan(place.log.read(offset, 100, 10).read()).fault is not None
+    except CorruptBatch as told:
+        return "is damaged at position" in told.text
+
+
+@pytest.mark.parametrize("index_interval_bytes", [0, 4096], ids=["indexed", "not indexed"])
+@pytest.mark.parametrize("damaged", range(4))
+@pytest.mark.parametrize("at", [8, 11, 16, 23], ids=["length", "length, low", "magic", "last offset"])
+def test_what_lies_around_a_damaged_batch_is_served(index_interval_bytes: int, damaged: int, at: int) -> None:
+    """A consumer that was told of the damage goes on behind it."""
+    place = in_memory(index_interval_bytes=index_interval_bytes)
+    for number in range(5):
         place.append(2, timestamp=NOW + number)
     place.commit()
     place.close()
     data = bytearray(place.read_bytes(place.file(0)))
-    data[len(data) // 4 + 16] = 59
+    data[damaged * len(data) // 5 + at] ^= 0x80
     place.write_bytes(place.file(0), bytes(data))
     place.open()
     for _ in range(2):
-        with pytest.raises(CorruptBatch, match="is damaged at position"):
-            place.log.read(2, 100, 8)
-        for offset in (0, 6):
-            assert place.log.read(offset, 100, 8).first_offset == offset
+        assert is_told(place, 2 * damaged)
+        for offset in set(range(0, 10, 2)) - {2 * damaged}:
+            assert place.log.read(offset, 100, 10).first_offset == offset
+            assert place.log.read(offset + 1, 100, 10).first_offset == offset
+    assert place.append(1, timestamp=NOW + 9).first_offset == 10
+    for clean in (False, True):
+        place.reopen(clean=clean)
+        assert place.log.log.end_offset == 11
+        assert place.log.read(10, 100, 11).first_offset == 10
+
+
+def test_a_batch_is_found_past_damage_of_any_length() -> None:
+    """Across the chunks in which a file is looked through, and wherever something looks like a batch and is none."""
+    data = bytearray(b"".join(numbered(offset) for offset in range(3)))
+    size = len(data) // 3
+    disk = in_memory().disk
+    for length in (0, 1, 60, 61, (1 << 20) - 61, 1 << 20, (1 << 20) + 5):
+        for filler in (b"\0", b"\2", bytes(range(256)), bytes(data[: size - 1])):
+            junk = (filler * (length // len(filler) + 1))[:length]
+            file = disk.open("/d/file", create=True)
+            file.truncate(0)
+            file.write(0, [junk, data])
+            found = find_batch(file, 0, length + len(data), 1)
+            assert found == length + size
+            assert find_batch(file, 0, length + len(data), 3) is None
+            assert find_batch(file, length + 1, length + 2 * size - 1, 0) is None
