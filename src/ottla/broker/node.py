@@ -50,8 +50,6 @@ from ottla.config import (
 )
 from ottla.config.listeners import Endpoint, listeners
 from ottla.core.fetch_sessions import FetchSessions
-from ottla.core.log.checkpoints import MetaProperties
-from ottla.core.log.files import META_PROPERTIES
 from ottla.core.metadata import image as metadata
 from ottla.core.metadata.brokers import Registration, assign_directories, fence, register, unfence
 from ottla.core.metadata.configs import config_of_broker
@@ -60,8 +58,7 @@ from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import directory_of
 from ottla.io.ports import Clock, Disk, Listener, Network, Random
 from ottla.observe.trace import trace, warn
-from ottla.storage.atomic import read_whole
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.log_directory import LogDirectory, read_meta
 from ottla.storage.store import LogStore, random_id
 from ottla.storage.upkeep import Upkeep
 from ottla.wire.errors import Error, Refused
@@ -179,9 +176,9 @@ class Node:
 
     def _known_cluster_id(self, paths: list[str]) -> str | None:
         for path in paths:
-            data = read_whole(self.store.disk, f"{path}/{META_PROPERTIES}")
-            if data is not None:
-                return MetaProperties.decode(data).cluster_id
+            meta = read_meta(self.store.disk, path)
+            if meta is not None:
+                return meta.cluster_id
         return None
 
     def _metadata_directory(self, first: str) -> LogDirectory:

@@ -92,7 +92,7 @@ class MetadataQuorum:
         self._last_timestamp = -1
         self._stopping = False
         with directory.guard("open the metadata log"):
-            self._files = MetadataFiles(directory.disk, directory.path)
+            self._files = MetadataFiles(directory)
             self._files.prepare()
             self._log = PartitionLog(directory, *_KEY, _log_config(config), clock, random)
             if self._log.topic_id is None:

@@ -22,6 +22,7 @@ from ottla.core.log.checkpoints import (
     encode_clean_shutdown,
     encode_offsets,
 )
+from ottla.core.log.files import parse_directory
 from ottla.io.ports import Disk
 from ottla.observe.trace import warn
 from ottla.storage.atomic import is_out_of_files, parent, read_whole, write_whole
@@ -72,9 +73,8 @@ class LogDirectory:
 
     def claim(self, cluster_id: str, node_id: int, new_id: Callable[[], bytes]) -> None:
         """Make sure the directory belongs to this node; an empty one is taken."""
-        data = read_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}")
-        if data is not None:
-            meta = self._decode_meta(data)
+        meta = read_meta(self.disk, self.path)
+        if meta is not None:
             if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
                 raise WrongDirectory(
                     f"{self.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, not to node {node_id} "
@@ -83,15 +83,25 @@ class LogDirectory:
             self.meta = meta
             if meta.directory_id is not None:
                 return
+        elif (used := self.sign_of_use(metadata=True)) is not None:
+            raise WrongDirectory(
+                f"{self.path} does not say whose it is: {files.META_PROPERTIES} is missing, though there is {used}. "
+                f"Restore the file; an empty directory is taken as it is"
+            )
         self.meta = MetaProperties(cluster_id, node_id, new_id())
         write_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}", self.meta.encode())
 
-    def _decode_meta(self, data: bytes) -> MetaProperties:
-        try:
-            return MetaProperties.decode(data)
-        except BadCheckpoint as error:
-            path = f"{self.path}/{files.META_PROPERTIES}"
-            raise WrongDirectory(f"{path} does not say whose directory this is: {error}") from error
+    def sign_of_use(self, *, metadata: bool) -> str | None:
+        """What shows that a node has run here; None where none has. `metadata` says whether its log counts."""
+        if self.was_clean:
+            return files.CLEAN_SHUTDOWN
+        for name in self.disk.list(self.path):
+            if name in (files.RECOVERY_POINTS, files.HIGH_WATERMARKS, files.LOG_STARTS, files.CLEANER_OFFSETS):
+                return name
+            parsed = parse_directory(name)
+            if parsed is not None and (metadata or parsed.topic != files.METADATA_TOPIC):
+                return name
+        return None
 
     def _take_shutdown_marker(self) -> None:
         marker, own = f"{self.path}/{files.CLEAN_SHUTDOWN}", f"{self.path}/{files.OWN_CLEAN_SHUTDOWN}"
@@ -268,3 +278,15 @@ class LogDirectory:
         except BadCheckpoint as error:
             warn("checkpoint.unreadable", path=f"{self.path}/{name}", error=error)
             return {}
+
+
+def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
+    """Whose a directory is; None where it does not say."""
+    path = f"{directory}/{files.META_PROPERTIES}"
+    data = read_whole(disk, path)
+    try:
+        return None if data is None else MetaProperties.decode(data)
+    except BadCheckpoint as error:
+        raise WrongDirectory(
+            f"{path} does not say whose directory this is ({error}): restore it, or write cluster.id and node.id there"
+        ) from error

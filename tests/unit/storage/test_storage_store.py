@@ -44,6 +44,10 @@ def make(
     return log
 
 
+def formatted(path: Path) -> None:
+    (path / files.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\ncluster.id=cluster\n")
+
+
 def where(store: LogStore) -> dict[str, str]:
     return {log.name: log.directory.path.rpartition("/")[2] for log in store.logs.values()}
 
@@ -239,6 +243,7 @@ def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
         paths = [str(tmp_path / name) for name in "ab"]
         for path in paths:
             (Path(path) / "topic-0").mkdir(parents=True)
+            formatted(Path(path))
         with pytest.raises(WrongDirectory, match="move one of them away"):
             await opened(paths)
 
@@ -353,6 +358,7 @@ def test_a_damaged_log_is_offline_by_itself_and_its_directory_never_counts_as_cl
 def test_strangers_in_a_directory_are_left_alone(tmp_path: Path) -> None:
     for name in ("__cluster_metadata-0", "lost+found", "topic-0.0123456789abcdef0123456789abcdef-future"):
         (tmp_path / name).mkdir()
+    formatted(tmp_path)
 
     async def scenario() -> None:
         store = await opened([str(tmp_path)])
