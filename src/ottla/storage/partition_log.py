@@ -584,7 +584,9 @@ class PartitionLog:
                 # the batch, its first records are in the log again, and must have their epoch.
                 log.epochs.reach_back(end_offset)
                 self.here.write_epochs(log.epochs.entries)
-                self.directory.keep_log_start(self.key, end_offset)
+            # Also one that was asked for, and could not be written: what comes next is not what was to be deleted.
+            if self.directory.log_starts.get(self.key, 0) > end_offset:
+                self.directory.keep_log_start(self.key, min(log.log_start_offset, end_offset))
             self.directory.lower_checkpoints(self.key, end_offset)
             self.here.void_swaps()
             self._look_ups.forget()

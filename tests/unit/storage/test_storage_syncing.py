@@ -317,3 +317,20 @@ def test_a_log_deleted_while_it_waits_for_its_sync_is_left_alone() -> None:
         syncing.cancel()
 
     in_store(scenario)
+
+
+def test_a_deletion_that_was_refused_does_not_take_what_is_written_after_a_truncation() -> None:
+    """The checkpoint has its new name, yet could not be synced: after a truncation it would hide other records."""
+    place = in_memory()
+    place.append(4)
+    place.append(4)
+    place.commit()
+    place.log.flush()
+    disk_of(place).faults.append(Fault(EMFILE, operations=("sync_directory",), nth=1))
+    with pytest.raises(Refused, match="too many open files"):
+        place.log.delete_records(6)
+    disk_of(place).faults.clear()
+    place.log.truncate(4)
+    place.append(4, leader_epoch=1)
+    place.log.flush()
+    kept_in_all_power_losses(place, 8)
