@@ -338,8 +338,8 @@ class _Recovery:
     def _left_cleanly(self, segments: list[Segment], first: int) -> tuple[int, Segment | None]:
         """How far the first segment was synced with its indexes, and its figures up to there (Rule 2).
 
-        A snapshot within a segment was written when the log was closed, after the indexes had been synced. One at the
-        end of a segment tells nothing: rolling writes it too, and syncs no index.
+        A snapshot within a segment was written when the log was closed, after the indexes had been synced. The one at
+        its end is of the next segment.
         """
         segment = segments[first]
         end = segments[first + 1].base_offset if first + 1 < len(segments) else self._recovery_point + 1
