@@ -9,6 +9,8 @@ RECOVERY = "ottla.storage.recovery"
 PARTITION_LOG = "ottla.storage.partition_log"
 PARTITION_FILES = "ottla.storage.partition_files"
 LOG_DIRECTORY = "ottla.storage.log_directory"
+SEGMENT_FILES = "ottla.storage.segment_files"
+CLEANER = "ottla.storage.cleaner"
 
 MUTANTS = [
     # Producers and transactions.
@@ -51,12 +53,53 @@ MUTANTS = [
         "what is not replicated is removed",
     ),
     # Durability.
-    Mutant("flush-without-sync", PARTITION_LOG, "active.sync(indexes=False)", "pass", "nothing is durable"),
+    Mutant(
+        "flush-without-sync",
+        PARTITION_LOG,
+        "syncs.append(here.of(log.active).begin_sync(indexes=False))",
+        "pass",
+        "nothing is durable",
+    ),
+    Mutant(
+        "closed-segments-not-synced",
+        PARTITION_LOG,
+        "for segment in log.segments[first:-1]]",
+        "for segment in log.segments[:0]]",
+        "the recovery point passes what was never synced",
+    ),
+    Mutant(
+        "sync-of-what-was-cut-off-counts",
+        PARTITION_LOG,
+        "if flush.generation == self.generation:",
+        "if True:",
+        "what took the place of truncated batches counts as synced",
+    ),
+    Mutant(
+        "synced-when-begun",
+        PARTITION_FILES,
+        "names = self._names.made if self._names.are_unsynced or pending else None",
+        "names = self._names.made if self._names.are_unsynced or pending else None; self._names.settle_all()",
+        "a flush counts on another that has not run, or was refused",
+    ),
+    Mutant(
+        "front-not-durable",
+        PARTITION_FILES,
+        "if not is_first and not self.front_is_durable:",
+        "if False:",
+        "the first segment is lost, the second is not",
+    ),
+    Mutant(
+        "snapshot-before-its-indexes",
+        PARTITION_LOG,
+        "self.here.keep_snapshot(log.producers)",
+        "self.here.write_snapshot(log.producers)",
+        "indexes that were never synced are believed after a crash",
+    ),
     Mutant(
         "names-not-synced",
         PARTITION_FILES,
-        "names, self._unsynced_names = self._unsynced_names, False",
-        "names, self._unsynced_names = False, False",
+        "names = self._names.made if self._names.are_unsynced or pending else None",
+        "names = None",
         "a durable segment has no name",
     ),
     Mutant(
@@ -81,7 +124,7 @@ MUTANTS = [
     Mutant(
         "crc-unchecked-in-recovery",
         RECOVERY,
-        "if header.last_offset >= self._recovery_point and not crc_ok(batch.data, 0, header.size):",
+        "if is_checked and not crc_ok(batch.data, 0, header.size):",
         "if False:",
         "torn records are served",
     ),
@@ -92,8 +135,27 @@ MUTANTS = [
         "return True",
         "a hole in the log",
     ),
+    Mutant("torn-tail-not-cut", RECOVERY, "opened.cut(damage.position)", "pass", "old bytes follow new batches"),
     Mutant(
-        "torn-tail-not-cut", RECOVERY, "opened.log.truncate(damage.position)", "pass", "old bytes follow new batches"
+        "cut-not-synced",
+        SEGMENT_FILES,
+        "        self.log.truncate(position)\n        self.log.sync()\n",
+        "        self.log.truncate(position)\n",
+        "what was cut off comes back",
+    ),
+    Mutant(
+        "producers-outdated-after-a-loss",
+        RECOVERY,
+        "return Producers(self._name, base_offset) if is_loss else producers",
+        "return producers",
+        "a producer is known by what it wrote long ago",
+    ),
+    Mutant(
+        "epochs-stay-behind",
+        PARTITION_LOG,
+        "log.epochs.reach_back(end_offset)",
+        "pass",
+        "records that a half-done truncation brings back have no epoch",
     ),
     # Compaction.
     Mutant(
@@ -105,7 +167,7 @@ MUTANTS = [
     ),
     Mutant(
         "aborted-records-supersede",
-        "ottla.storage.cleaner",
+        CLEANER,
         "is_data = not (header.is_control or aborted)",
         "is_data = not header.is_control",
         "a committed value gives way to an aborted one",
@@ -117,6 +179,13 @@ MUTANTS = [
         "discard=may_go",
         "a marker goes before delete.retention.ms",
     ),
+    Mutant(
+        "cleaner-asks-files-that-are-gone",
+        CLEANER,
+        "        if not self._are_there(group):\n            return\n",
+        "        self._are_there(group)\n",
+        "a segment that retention took counts as a failure of the disk",
+    ),
     # Damage.
     Mutant(
         "produced-crc-unchecked",
@@ -127,7 +196,7 @@ MUTANTS = [
     ),
     Mutant(
         "last-batch-believed",
-        "ottla.storage.segment_files",
+        SEGMENT_FILES,
         "if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):",
         "if False:",
         "offsets are counted from a damaged header",

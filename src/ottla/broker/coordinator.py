@@ -7,10 +7,13 @@ Rule 1: a shard belongs to one leader epoch. When that ends, or the log cannot b
         waits is told NOT_COORDINATOR, and what is led here is loaded anew. So nothing is ever acknowledged by an offset
         alone that another leader may have given to something else (KAFKA-20634).
 Rule 2: loading never holds the loop for long: others have their turn between slices.
+Rule 3: a damaged batch is left out, and said so, where the state without it is an older state and nothing worse
+        (`may_leave_out`), as that of groups. Of transactions it is not: one that was to commit would be aborted.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -37,6 +40,7 @@ from ottla.kernel import (
     scan,
 )
 from ottla.observe.trace import trace, warn
+from ottla.storage.partition_log import PartitionLog
 from ottla.wire.errors import Error, Refused
 
 if TYPE_CHECKING:
@@ -61,8 +65,10 @@ class Coordinator(Generic[S]):
         load_bytes: int,
         commit_timeout_ms: int,
         codec: Codec = Codec.NONE,
+        may_leave_out: bool = False,
     ) -> None:
         """`new_shard` makes an empty shard for a partition in a leader epoch."""
+        self._may_leave_out = may_leave_out
         self.topic = topic
         self.why_no_topic: str | None = None
         """The last reason why its topic could not be made; told once, for clients ask ten times a second."""
@@ -257,7 +263,7 @@ class Coordinator(Generic[S]):
         began_ms = self._node.clock.monotonic_ms()
         try:
             loaded = await self._replay_log(hosted)
-        except (Refused, BadRecord, CorruptBatch) as error:
+        except (Refused, BadRecord) as error:
             hosted.failure = str(error)
             warn("coordinator.not_loaded", partition=hosted.partition.name, error=error)
             return
@@ -271,13 +277,16 @@ class Coordinator(Generic[S]):
         offset, end_offset = log.log.log_start_offset, log.log.end_offset
         loaded = since_rest = 0
         while offset < end_offset and not hosted.is_over:
-            part = log.read(offset, self._load_bytes, end_offset)
-            if not len(part):
-                break  # Compaction left nothing at the end.
-            data = part.read() if part.is_warm() else await self._node.store.disk.in_thread(part.read)
-            scanned = scan(data)
-            if not scanned.headers:
-                raise CorruptBatch(f"offset {offset}: {scanned.fault}")
+            try:
+                data = await self._read_part(log, offset, end_offset)
+                if not data:
+                    break  # Compaction left nothing at the end.
+                scanned = scan(data)
+                if not scanned.headers:
+                    raise CorruptBatch(f"{log.name}: offset {offset}: {scanned.fault}")
+            except CorruptBatch as error:
+                offset = await self._left_out(log, offset, error)
+                continue
             view, position = memoryview(data), 0
             for header in scanned.headers:
                 self._replay_batch(hosted.shard, view[position : position + header.size], header)
@@ -290,6 +299,29 @@ class Coordinator(Generic[S]):
                     await asyncio.sleep(0)
         return loaded
 
+    async def _read_part(self, log: PartitionLog, offset: int, end_offset: int) -> bytes:
+        part = log.read(offset, self._load_bytes, end_offset)
+        try:
+            return part.read() if part.is_warm() else await self._node.store.disk.in_thread(part.read)
+        except OSError as error:
+            if log.here.closed:
+                raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"{log.name} was deleted") from error
+            raise log.directory.fail(error, "load a coordinator") from error
+
+    async def _left_out(self, log: PartitionLog, offset: int, error: CorruptBatch) -> int:
+        """Where to go on after a damaged batch at `offset` (Rule 3)."""
+        if not self._may_leave_out:
+            raise error
+        following = await self._node.store.disk.in_thread(partial(log.find_readable, offset + 1))
+        warn(
+            "coordinator.batch_left_out",
+            partition=log.name,
+            from_offset=offset,
+            to_offset=following - 1,
+            error=error,
+        )
+        return following
+
     def _replay_batch(self, shard: S, batch: memoryview, header: BatchHeader) -> None:
         if header.is_control:
             if header.is_transactional and header.count:
@@ -299,7 +331,13 @@ class Coordinator(Generic[S]):
             return
         producer = (header.producer_id, header.producer_epoch) if header.is_transactional else ()
         for record in read_records(batch, header):
-            told = self._types.decode(record.key, record.value)
+            try:
+                told = self._types.decode(record.key, record.value)
+            except BadRecord as error:
+                if not self._may_leave_out:
+                    raise
+                warn("coordinator.record_left_out", topic=self.topic, offset=record.offset, error=error)
+                continue
             if told is None:
                 warn("coordinator.record_unknown", topic=self.topic, offset=record.offset, key=record.key)
             else:

@@ -48,6 +48,7 @@ class GroupCoordinator(Coordinator[GroupShard]):
             load_bytes=config[OFFSETS_LOAD_BUFFER_SIZE],
             commit_timeout_ms=config[OFFSETS_COMMIT_TIMEOUT_MS],
             codec=Codec(config[OFFSETS_TOPIC_COMPRESSION_CODEC]),
+            may_leave_out=True,
         )
         self._topic_names = {topic.topic_id: name for name, topic in node.metadata.image.topics.items()}
 

@@ -1,7 +1,8 @@
 """The files beside the metadata log: snapshots, `quorum-state` and `bootstrap.checkpoint`.
 
 Rule 1: a snapshot gets its name when it is whole and synced; what ends in `.part` was never finished and goes.
-Rule 2: the newest snapshot counts. One that cannot be read is a fault, not a reason to take an older one: what the log
+Rule 2: a directory that a node has run in has its metadata: where that is gone, the node does not start.
+Rule 3: the newest snapshot counts. One that cannot be read is a fault, not a reason to take an older one: what the log
         has dropped since is only there.
 """
 
@@ -25,23 +26,30 @@ from ottla.core.metadata.snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from ottla.io.ports import Disk
 from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole, write_whole
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.recovery import LogDamaged
 
 _UNFINISHED = (".part", ".tmp")
 
 
 class MetadataFiles:
-    def __init__(self, disk: Disk, log_directory: str) -> None:
-        self._disk = disk
-        self._parent = log_directory
-        self.path = f"{log_directory}/{directory_name(METADATA_TOPIC, 0)}"
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._disk = directory.disk
+        self._parent = directory.path
+        self.path = f"{directory.path}/{directory_name(METADATA_TOPIC, 0)}"
 
     def prepare(self) -> None:
         """Make the directory where it is missing, and clear away what was never finished."""
         if not self._disk.exists(self.path):
+            if (used := self._directory.sign_of_use(metadata=False)) is not None:
+                raise LogDamaged(
+                    f"{self.path} is missing, though a node has run here: there is {used}. It holds the names, ids and "
+                    f"settings of all topics; without it the node would begin as a new, empty cluster. Restore the "
+                    f"directory, or empty {self._parent} to give up what is in it"
+                )
             self._disk.make_directory(self.path)
             self._disk.sync_directory(self._parent)
         for name in self._disk.list(self.path):

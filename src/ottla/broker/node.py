@@ -53,8 +53,6 @@ from ottla.config import (
 )
 from ottla.config.listeners import Endpoint, listeners
 from ottla.core.fetch_sessions import FetchSessions
-from ottla.core.log.checkpoints import MetaProperties
-from ottla.core.log.files import META_PROPERTIES
 from ottla.core.metadata import image as metadata
 from ottla.core.metadata.brokers import (
     Registration,
@@ -70,8 +68,7 @@ from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, directory_of
 from ottla.io.ports import Clock, Disk, Listener, Network, Random
 from ottla.observe.trace import trace, warn
-from ottla.storage.atomic import read_whole
-from ottla.storage.log_directory import LogDirectory
+from ottla.storage.log_directory import LogDirectory, read_meta
 from ottla.storage.store import LogStore, random_id
 from ottla.storage.upkeep import Upkeep
 from ottla.wire.errors import Error, Refused
@@ -212,9 +209,9 @@ class Node:
 
     def _known_cluster_id(self, paths: list[str]) -> str | None:
         for path in paths:
-            data = read_whole(self.store.disk, f"{path}/{META_PROPERTIES}")
-            if data is not None:
-                return MetaProperties.decode(data).cluster_id
+            meta = read_meta(self.store.disk, path)
+            if meta is not None:
+                return meta.cluster_id
         return None
 
     def _log_dirs(self) -> list[str]:
@@ -280,6 +277,7 @@ class Node:
         # first look, and what it sends again would be appended again.
         expiry_ms = config[PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS]
         self.spawn(every(expiry_ms, "producer expiry", self.upkeep.expire_producers))
+        self.spawn(self.upkeep.sync_closed())
         abort_ms = config[TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS]
         self.spawn(every(abort_ms, "producer ids for transactions", self.transactions.stock_producer_ids))
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))

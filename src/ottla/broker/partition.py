@@ -20,11 +20,11 @@ from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.kernel import Run
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.slices import Slice
-from ottla.storage.upkeep import flush_in_thread
 from ottla.wire.errors import Error, Refused
 
 _PLENTY = 2**31 - 1
 """More bytes than a Fetch can ask for."""
+_OUT_OF_FILES_REST_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -149,12 +149,15 @@ class Partition:
         log = self.log.log
         try:
             while log.must_flush or self._unsynced:
-                await flush_in_thread(self.log)
+                await self.log.flush_in_thread()
                 self._commit(log.recovery_point, None)
                 self._tell_synced(log.recovery_point, None)
             self._commit(log.end_offset, None)
         except Refused as refusal:
             self._tell_synced(log.end_offset, refusal)
+            if self.log.directory.failure is None and not self.log.here.closed:
+                # For want of descriptors. What was appended waits to be read, whether its producer tries again or not.
+                asyncio.get_running_loop().call_later(_OUT_OF_FILES_REST_S, self._begin_sync)
 
     def _tell_synced(self, offset: int, refusal: Refused | None) -> None:
         while self._unsynced and self._unsynced[0][0] <= offset:

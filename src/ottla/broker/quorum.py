@@ -58,6 +58,7 @@ Listener = Callable[[list[MetadataRecord]], Awaitable[None]]
 
 TOPIC_ID: Final = bytes(15) + b"\x01"
 _KEY: Final = (files.METADATA_TOPIC, 0)
+_OUT_OF_FILES_REST_S = 0.1
 
 
 class NotAlone(Exception):
@@ -92,7 +93,7 @@ class MetadataQuorum:
         self._last_timestamp = -1
         self._stopping = False
         with directory.guard("open the metadata log"):
-            self._files = MetadataFiles(directory.disk, directory.path)
+            self._files = MetadataFiles(directory)
             self._files.prepare()
             self._log = PartitionLog(directory, *_KEY, _log_config(config), clock, random)
             if self._log.topic_id is None:
@@ -268,14 +269,15 @@ class MetadataQuorum:
     async def _commit_all(self) -> None:
         """Sync and apply until nothing is left."""
         while self.high_watermark < self.end_offset:
-            flush = self._log.begin_flush()
             try:
-                await self._directory.disk.in_thread(flush.run)
-            except OSError as error:
-                raise self._directory.fail(error, "sync the metadata log") from error
-            self._log.end_flush(flush)
+                await self._log.flush_in_thread()
+            except Refused:
+                if self._directory.failure is not None:
+                    raise
+                await asyncio.sleep(_OUT_OF_FILES_REST_S)  # Nothing was lost; descriptors come back.
+                continue
             self._directory.recovery_points[_KEY] = self._log.log.recovery_point
-            await self._apply(flush.end_offset)
+            await self._apply(self._log.log.recovery_point)
 
     async def _apply(self, offset: int) -> None:
         while self._uncommitted and self._uncommitted[0][0] <= offset:
@@ -362,8 +364,7 @@ class MetadataQuorum:
         self._files.remove_snapshots_before(self._snapshot)
 
     def _keep_recovery_point(self) -> None:
-        self._directory.recovery_points[_KEY] = self._log.log.recovery_point
-        self._directory.write_offsets(files.RECOVERY_POINTS, self._directory.recovery_points)
+        self._directory.keep_recovery_point(_KEY, self._log.log.recovery_point)
 
     # Stopping.
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from ottla.kernel.batch import (
     HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -115,6 +117,8 @@ __all__ = [
     "FetchedPart",
     "Filtered",
     "HEADER_SIZE",
+    "MAGIC",
+    "MAGIC_AT",
     "IMPLEMENTATION",
     "InvalidRecords",
     "NO_LEADER_EPOCH",

@@ -22,7 +22,19 @@ LOGGER: Final = "ottla"
 """The logger above those of all areas."""
 AREAS: Final = (
     *("bootstrap", "checkpoint", "client", "clock", "connection", "coordinator", "directories", "directory", "epochs"),
-    *("files", "index", "internal_topic", "log", "node", "partition", "partitions", "pipeline", "produce", "quorum"),
+    *(
+        "files",
+        "flush",
+        "index",
+        "internal_topic",
+        "log",
+        "node",
+        "partition",
+        "partitions",
+        "pipeline",
+        "produce",
+        "quorum",
+    ),
     *("request", "setting", "snapshot", "summary", "task", "topic", "transaction", "txnindex", "upkeep"),
 )
 """What the names of events begin with."""

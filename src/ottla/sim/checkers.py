@@ -55,12 +55,13 @@ def check_live(history: History, seen: Seen) -> None:
 def check_recovered(history: History, seen: Seen) -> None:
     """After a crash everything durable is there, and of the rest a prefix. Adopts what was found."""
     _check_extent(history, seen)
+    lost_from = history.durable_end
     history.found(seen.end_offset, seen.start_offset)
     check_contents(history, seen)
     if history.restarting:
         return  # Half of it is gone; it will be asked again to drop the rest.
     check_watermarks(history, seen)
-    check_producers(history, seen)
+    check_producers(history, seen, lost_from)
     check_epochs(history, seen)
 
 
@@ -235,14 +236,14 @@ def check_committed(history: History, offsets: Sequence[int], first: int, last_s
 # I19
 
 
-def check_producers(history: History, seen: Seen) -> None:
+def check_producers(history: History, seen: Seen, lost_from: int | None = None) -> None:
     """What was forgotten once may be remembered again when the log is read anew, so either is right then."""
     expected, of_all = history.producers(), history.producers(remember_all=True)
     for producer_id, state in expected.items():
         found = seen.producers.get(producer_id)
         if found is None:
             nothing_left = not seen.batches and state.last_offset < seen.start_offset
-            if not nothing_left and not history.may_forget(state, seen.start_offset):
+            if not nothing_left and not history.may_forget(state, seen.start_offset, lost_from):
                 raise Violation("I19", f"producer {producer_id} is forgotten; the log says {state}")
             history.forgotten[producer_id] = state.last_offset + 1
         elif not any(_agree(found, told, seen.start_offset) for told in (state, of_all[producer_id])):
@@ -257,7 +258,7 @@ def _agree(found: SeenProducer, state: ProducerState, start_offset: int) -> bool
     if found.epoch != state.epoch or (found.txn_first_offset is None) != (state.txn_first_offset is None):
         return False
     began, told = found.txn_first_offset, state.txn_first_offset
-    if began is not None and told is not None and began != told and not told < start_offset <= began:
+    if began is not None and told is not None and began != told and not (told < start_offset and told < began):
         return False
     return found.last_sequence == state.last_sequence or state.last_offset < start_offset
 

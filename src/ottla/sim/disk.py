@@ -7,6 +7,7 @@ Rule 3: `after_power_loss` gives the disk as the next process finds it (see dura
         next process when only the old one died: nothing is lost but what a failed sync dropped, and what was not
         durable still is not.
 Rule 4: everything left to chance comes from the one `Random` handed in.
+Rule 5: with `interleaving`, work in a thread stands still between its steps while the loop goes on (see threads.py).
 """
 
 import asyncio
@@ -22,11 +23,14 @@ from ottla.io.ports import Buffer
 from ottla.sim.clock import SimClock
 from ottla.sim.durability import DirectoryNode, FileNode, NameChange, Names, Node
 from ottla.sim.faults import READS, Fault, PowerLoss
+from ottla.sim.threads import SimMutex, current_worker, in_steps
 
 T = TypeVar("T")
 
 THREAD_DELAY_MS_MAX = 50.0
 CAPACITY = 1 << 40
+_STANDS_STILL = 0.3
+"""How likely a worker is to let the loop go on before a step."""
 
 
 class SimFile:
@@ -108,6 +112,8 @@ class SimDisk:
         self.observer = observer
         self.step = 0
         self.struck: list[str] = []  # which faults struck, for the curious
+        self.interleaving = 0.0
+        """How likely it is that work in a thread is interleaved with the loop; else it is done in one go."""
         self.on_power_loss: Callable[[], None] = lambda: None
         self._crash_step = -1
         self._off = False
@@ -156,6 +162,10 @@ class SimDisk:
         """A twin with a life of its own, without faults; locks are not copied."""
         return SimDisk(self.clock, Random(0))._with(self._names.copy())
 
+    def if_power_went(self, random: Random) -> "SimDisk":
+        """A twin as a power loss now would leave it: what was promised to be durable is on it. This disk goes on."""
+        return self.copy().after_power_loss(random)
+
     def is_settled(self) -> bool:
         """Whether a power loss now would change nothing."""
         return not self._names.pending and all(file.is_settled() for file in self._names.files())
@@ -178,6 +188,7 @@ class SimDisk:
 
     def _successor(self, names: Names) -> "SimDisk":
         disk = SimDisk(self.clock, self.random, self.faults, self.observer)._with(names)
+        disk.interleaving = self.interleaving
         disk._digest = self._digest.copy()
         return disk
 
@@ -191,6 +202,9 @@ class SimDisk:
             _fail(error, path)
 
     def _count(self, operation: str, path: str, *details: int | str | bytes) -> None:
+        worker = current_worker()
+        if worker is not None and self.random.random() < _STANDS_STILL:
+            worker.pause()
         if self._off:
             raise PowerLoss("the machine is off")
         self.step += 1
@@ -365,8 +379,17 @@ class SimDisk:
         return CAPACITY
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        await asyncio.sleep(self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000)
+        await asyncio.sleep(self._rest_s())
+        if self.interleaving and self.random.random() < self.interleaving:
+            result: T = await in_steps(work, self._rest_s)
+            return result
         return work()
+
+    def _rest_s(self) -> float:
+        return self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000
+
+    def mutex(self) -> SimMutex:
+        return SimMutex()
 
     # Last, because inside the class its name hides the builtin.
     def list(self, directory: str) -> list[str]:

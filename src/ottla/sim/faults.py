@@ -10,12 +10,16 @@ from random import Random
 
 EIO = errno.EIO
 ENOSPC = errno.ENOSPC
+EMFILE = errno.EMFILE
 
 READS = ("read", "size", "exists", "list", "scan", "modified_ms", "free_bytes")
 """Operations that leave the disk as it was. A crash before one of them is a crash before the next change."""
 
 GROWS = ("write", "truncate", "open", "make_directory", "rename", "set_modified_ms")
 """Operations for which a full disk is an excuse."""
+
+OPENS = ("open", "sync_directory", "list", "scan", "lock")
+"""Operations that need a descriptor."""
 
 
 class PowerLoss(BaseException):
@@ -39,6 +43,8 @@ class Fault:
         if (self.operations and operation not in self.operations) or not path.endswith(self.suffix):
             return False
         if self.error == ENOSPC and operation not in GROWS:
+            return False
+        if self.error == EMFILE and operation not in OPENS:
             return False
         self.matched += 1
         if self.nth and (self.matched == self.nth or (self.lasting and self.matched > self.nth)):

@@ -127,8 +127,9 @@ class History:
         limit = last_stable_offset
         youngest = at_ms - self.policy.min_compaction_lag_ms
         if self.policy.min_compaction_lag_ms:
-            young = (batch.base_offset for batch in self.batches if batch.max_timestamp > youngest)
-            limit = min([limit, *young])
+            # What lies before the log start is as good as gone, whatever its age.
+            left = (batch for batch in self.batches if batch.last_offset >= self.start_offset)
+            limit = min([limit, *(batch.base_offset for batch in left if batch.max_timestamp > youngest)])
         self.cleanings.append(Cleaning(at_ms, limit, high_watermark))
 
     def found(self, end_offset: int, start_offset: int) -> None:
@@ -202,8 +203,14 @@ class History:
                 state.txn_first_offset = batch.base_offset
         return states
 
-    def may_forget(self, state: ProducerState, start_offset: int) -> bool:
-        """Whether a producer may be unknown: silent for long, or all it wrote was removed."""
+    def may_forget(self, state: ProducerState, start_offset: int, lost_from: int | None = None) -> bool:
+        """Whether a producer may be unknown: silent for long, or all it wrote was removed.
+
+        `lost_from` is given after a crash, as far as nothing was lost. What lay between there and the log start may be
+        lost, and with it that a transaction was open: none of its records is left.
+        """
+        if lost_from is not None and lost_from <= state.last_offset < start_offset:
+            return True
         if state.txn_first_offset is not None:
             return False
         silent_ms = self.latest_ms - state.last_timestamp

@@ -1,7 +1,8 @@
 """An event loop under virtual time.
 
 Rule 1: nobody sleeps. When nothing can run, time jumps to the next timer.
-Rule 2: nothing comes from outside: no sockets, no threads. So the same seed gives the same order of events.
+Rule 2: nothing comes from outside: no sockets, and no threads but those that stand still while the loop runs
+        (`threads.py`). So the same seed gives the same order of events.
 Rule 3: when nothing can run and no timer is set, nothing will ever happen again: that is a `Deadlock`.
 """
 
@@ -12,6 +13,7 @@ from random import Random
 from typing import Any, NoReturn, TypeVar
 
 from ottla.sim.clock import SimClock
+from ottla.sim.threads import HasWorkers
 
 T = TypeVar("T")
 
@@ -34,11 +36,12 @@ class VirtualSelector(selectors.SelectSelector):
         return []
 
 
-class SimLoop(asyncio.SelectorEventLoop):
+class SimLoop(asyncio.SelectorEventLoop, HasWorkers):
     """The loop of one simulated run, with the one source of chance that code under simulation may use."""
 
     def __init__(self, clock: SimClock, random: Random) -> None:
         super().__init__(VirtualSelector(clock))
+        HasWorkers.__init__(self)
         self.clock = clock
         self.random = random
         self._unfinished: dict[asyncio.Task[Any], None] = {}  # In the order of birth: a set would have none.
@@ -73,4 +76,5 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, clock: Sim
         try:
             loop.cancel_unfinished()
         finally:
+            loop.abandon_workers()
             loop.close()

@@ -1,6 +1,6 @@
 """The log under test, opened on a simulated disk the way a node opens it, and read the way a client reads it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 from ottla.config import Config
@@ -12,7 +12,7 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.records import Batch, decode_all
 from ottla.storage.cleaner import CleaningVoid, clean
 from ottla.storage.log_directory import LogDirectory
-from ottla.storage.partition_log import Appended, Flush, PartitionLog
+from ottla.storage.partition_log import Appended, PartitionLog
 
 ROOT = "/data"
 TOPIC, PARTITION = "t", 0
@@ -25,8 +25,15 @@ class Subject:
     def __init__(self, disk: SimDisk, config: Config, random: Random) -> None:
         self.disk = disk
         self.directory = LogDirectory(disk, ROOT)
-        self.partition = PartitionLog(self.directory, TOPIC, PARTITION, config, disk.clock, random)
+        self.is_unsynced = False
+        """Something beside the active segment waits for its sync."""
+        self.partition = PartitionLog(
+            self.directory, TOPIC, PARTITION, config, disk.clock, random, on_unsynced=self._note_unsynced
+        )
         self.log = self.partition.log
+
+    def _note_unsynced(self, _: PartitionLog) -> None:
+        self.is_unsynced = True
 
     # Writing.
 
@@ -35,14 +42,13 @@ class Subject:
         return self.partition.append(bytearray(data), leader_epoch, origin=origin)
 
     async def flush(self) -> None:
-        """As a node does it: prepared on the loop, synced in a thread, noted on the loop."""
-        flush = self.partition.begin_flush()
-        await self.disk.in_thread(lambda: self._sync(flush))
-        self.partition.end_flush(flush)
+        await self.partition.flush_in_thread()
 
-    def _sync(self, flush: Flush) -> None:
-        with self.directory.guard("flush"):
-            flush.run()
+    async def sync_closed(self) -> None:
+        """As a node does it soon after a roll."""
+        self.is_unsynced = False
+        while self.partition.is_unsynced_beside_the_active_segment:
+            await self.partition.flush_in_thread(active=False)
 
     def cleanable(self, now_ms: int) -> Cleanable | None:
         checkpoint = self.directory.cleaner_offsets.get(self.partition.key)
@@ -61,17 +67,23 @@ class Subject:
         except CleaningVoid as error:
             trace("log.cleaning_void", reason=error)
 
-    def checkpoint(self) -> None:
+    def begin_checkpoint(self) -> Callable[[], None]:
         key = self.partition.key
-        self.directory.checkpoint(
+        return self.directory.begin_checkpoint(
             recovery_points={key: self.log.recovery_point},
             high_watermarks={key: self.log.high_watermark},
             log_starts={key: self.log.log_start_offset},
         )
 
+    async def checkpoint(self) -> None:
+        """As a node does it: taken note of on the loop, written in a thread."""
+        with self.directory.guard("checkpoint"):
+            await self.disk.in_thread(self.begin_checkpoint())
+
     def close(self) -> None:
         self.partition.close()
-        self.checkpoint()
+        with self.directory.guard("checkpoint"):
+            self.begin_checkpoint()()
         self.directory.close(clean=True)
 
     # Reading.

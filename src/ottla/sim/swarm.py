@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from ottla.sim.faults import EIO, ENOSPC, Fault
+from ottla.sim.faults import EIO, EMFILE, ENOSPC, Fault
 from ottla.sim.history import Policy
 
 LONG_MAX = str(2**63 - 1)
@@ -59,6 +59,8 @@ class Swarm:
     """Power is lost about this many disk steps after each start; 0 for never."""
     rot: bool
     """Whether the run ends with bits flipped at rest."""
+    interleaving: float
+    """How likely it is that work in a thread stands still between its steps while the loop goes on."""
 
     @property
     def flushes_every_append(self) -> bool:
@@ -101,6 +103,7 @@ def draw(random: Random) -> Swarm:
     broker = {
         "producer.id.expiration.ms": random.choice(("30000", str(DAY), str(DAY))),
         "log.cleaner.dedupe.buffer.size": random.choice(("240", "24000", "24000")),  # 10 or 1,000 keys
+        "log.cleaner.io.max.bytes.per.second": random.choice(("1000000000", "1000")),  # It rests between groups.
     }
     return Swarm(
         topic=topic,
@@ -114,6 +117,7 @@ def draw(random: Random) -> Swarm:
         faults=_faults(random),
         crash_steps=random.choice((0, 40, 150, 400)),
         rot=random.random() < 0.3,
+        interleaving=random.choice((0.0, 0.5, 1.0)),
     )
 
 
@@ -146,6 +150,8 @@ def _faults(random: Random) -> tuple[Fault, ...]:
         Fault(EIO, operations=("rename", "remove"), rate=0.02),
         Fault(EIO, operations=("read",), rate=0.005),
         Fault(ENOSPC, rate=0.005),
+        Fault(EMFILE, rate=0.02),
+        Fault(EMFILE, rate=0.2, operations=("sync_directory",)),
         Fault(operations=("sync",), rate=0.2, delay_ms=2_000),
     )
     if random.random() < 0.6:

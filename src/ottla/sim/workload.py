@@ -2,14 +2,19 @@
 
 Each operation first tells the history what is about to happen, then does it, then tells what came of it. A power loss
 or an I/O error may come anywhere in between; then the process is gone, the next one opens what it finds, and the
-checkers say whether that may be.
+checkers say whether that may be. Where there are too few descriptors the operation is refused, and the process goes on.
+
+What a node does in threads runs beside the operations: syncs of closed segments, checkpoints, the cleaner. After every
+promise that something is durable, a copy of the disk loses power, and must hold it (I18).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
+from typing import Any
 
 from ottla.config import Config
+from ottla.observe.trace import sink_installed
 from ottla.sim import checkers
 from ottla.sim.checkers import Seen, Violation
 from ottla.sim.clock import SimClock
@@ -33,6 +38,25 @@ DELICATE = ("truncate", "restart_empty", "retain", "delete_records", "compact", 
 """Operations in and soon after which a crash is tried more often."""
 SOON = 60
 ROTTEN_COPIES = 6
+DISTURBS_CLEANER = {
+    "append": 5.0,
+    "read": 3.0,
+    "advance_watermark": 1.0,
+    "retain": 1.0,
+    "roll": 0.5,
+    "checkpoint": 0.5,
+    "delete_records": 0.5,
+    "truncate": 0.3,
+}
+DISTURBS_FLUSH = {
+    "append": 5.0,
+    "read": 1.0,
+    "retain": 1.0,
+    "roll": 1.0,
+    "checkpoint": 0.5,
+    "delete_records": 0.5,
+}
+"""Not a truncation: then nobody can say what the sync was good for."""
 
 
 class Workload:
@@ -45,8 +69,12 @@ class Workload:
         self.config = Config.of(swarm.topic, broker=swarm.broker)
         self.history = History(swarm.policy, latest_ms=clock.wall_ms())
         self.senders = Senders(swarm, random)
+        self.disk.interleaving = swarm.interleaving
+        self.background: list[asyncio.Task[None]] = []
+        """What the process does in threads beside the operations."""
         self.leader_epoch = 0
         self.losses = 0
+        self.failed_openings = 0
         self.watermark = 0
         self.subject: Subject
 
@@ -66,7 +94,11 @@ class Workload:
             self._schedule_crash(SOON)
         operation: Callable[[], Awaitable[None]] = getattr(self, f"do_{name}")
         try:
-            await operation()
+            try:
+                await operation()
+            except Refused as refused:
+                self._excuse(refused)
+            self._sync_closed_beside()
             self._check(full=number % FULL_CHECK_EVERY == 0)
         except PowerLoss:
             await self._after_power_loss()
@@ -74,6 +106,45 @@ class Workload:
             if refused.error is not Error.KAFKA_STORAGE_ERROR:
                 raise
             await self._after_failure(refused)
+
+    def _excuse(self, refused: Refused) -> None:
+        """Go on where an operation was refused for want of descriptors: it was not done, or can be done again."""
+        is_excused = self.subject.directory.failure is None and any("EMFILE" in one for one in self.disk.struck)
+        if refused.error is not Error.KAFKA_STORAGE_ERROR or not is_excused:
+            raise refused
+        self.transcript.note(f"refused: {refused.text}")
+        history, log = self.history, self.subject.log
+        history.answered(accepted=False)
+        history.truncating_to = None
+        if log.end_offset != history.end_offset:
+            raise Violation(
+                "I10", f"refused, yet the log went from {history.end_offset} to {log.end_offset}"
+            ) from refused
+        self._adopt_start()
+        history.retaining_at_ms = None
+
+    # Beside the operations.
+
+    def _beside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work()
+            except PowerLoss:
+                pass  # The next step of the disk tells everybody.
+            except Refused as refused:
+                self.transcript.note(f"beside: {refused.text}")
+
+        self.background = [task for task in self.background if not task.done()]
+        self.background.append(asyncio.ensure_future(run()))
+
+    def _sync_closed_beside(self) -> None:
+        if self.subject.is_unsynced and self.random.random() < 0.5:
+            self._beside(self.subject.sync_closed)
+
+    def _end_process(self) -> None:
+        for task in self.background:
+            task.cancel()
+        self.background.clear()
 
     # Writing.
 
@@ -156,27 +227,37 @@ class Workload:
     # Making durable.
 
     async def do_flush(self) -> None:
-        """What is written while the sync runs in its thread is not covered by it."""
+        """What is written while the sync runs in its thread is not covered by it. Sometimes there are two at a time."""
         end_offset = self.history.end_offset
         flush = asyncio.ensure_future(self.subject.flush())
-        try:
-            await asyncio.sleep(0)
-            while self.random.random() < 0.3 and not self.subject.directory.failure:
-                self._send(self.senders.next(self.history, self.clock.wall_ms()))
-        except BaseException:
-            flush.cancel()
-            raise
-        await flush
-        self.history.flushed(end_offset)
+        if self.random.random() < 0.3:
+            self._beside(self.subject.flush)
+        await self._disturb_while(flush, DISTURBS_FLUSH, 0.5)
+        self._promise(end_offset)
 
     async def _flush_if_due(self) -> None:
         if self.subject.log.must_flush:
             end_offset = self.history.end_offset
             await self.subject.flush()
-            self.history.flushed(end_offset)
+            self._promise(end_offset)
+
+    def _promise(self, end_offset: int) -> None:
+        """What was appended before `end_offset` is durable; the disk must bear that out, not the log (I18)."""
+        self.history.flushed(end_offset)
+        self._note_time()
+        found = self.disk.if_power_went(Random(self.random.getrandbits(32)))
+        try:
+            with sink_installed(lambda _: None):
+                seen = Subject(found, self.config, Random(0)).look()
+            checkers.check_recovered(self.history.copy(), seen)
+        except (Violation, Refused) as broken:
+            raise Violation("I18", f"synced up to {end_offset}, and a power loss now: {broken}") from broken
 
     async def do_checkpoint(self) -> None:
-        self.subject.checkpoint()
+        if self.random.random() < 0.5:
+            self._beside(self.subject.checkpoint)
+        else:
+            await self.subject.checkpoint()
 
     # Upkeep.
 
@@ -222,19 +303,25 @@ class Workload:
             return
         self.history.cleaned(now_ms, self.subject.log.last_stable_offset, self.subject.log.high_watermark)
         cleaning = asyncio.ensure_future(self.subject.clean(cleanable, now_ms))
-        try:
-            while not cleaning.done() and self.random.random() < 0.7:
-                await asyncio.sleep(self.random.uniform(0, 0.05))
-                await self._disturb()
-        except BaseException:
-            cleaning.cancel()
-            raise
-        await cleaning
+        await self._disturb_while(cleaning, DISTURBS_CLEANER, 0.7)
 
-    async def _disturb(self) -> None:
-        name = self.random.choices(("append", "read", "truncate", "delete_records"), (5, 3, 0.3, 0.5))[0]
-        if name in self.swarm.weights:
-            await getattr(self, f"do_{name}")()
+    async def _disturb_while(self, work: "asyncio.Future[None]", operations: dict[str, float], likely: float) -> None:
+        """Do other things while something is done in threads."""
+        try:
+            while not work.done() and self.random.random() < likely:
+                await asyncio.sleep(self.random.choice((0.02, 0.05, 0.5)) * self.random.random())
+                [name] = self.random.choices(list(operations), list(operations.values()))
+                if name in self.swarm.weights:
+                    self.transcript.note(f"meanwhile {name}")
+                    try:
+                        await getattr(self, f"do_{name}")()
+                    except Refused as refused:
+                        self._excuse(refused)
+        except BaseException:
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())  # Nobody asks any more.
+            work.cancel()
+            raise
+        await work
 
     async def do_truncate(self) -> None:
         log, history = self.subject.log, self.history
@@ -311,13 +398,24 @@ class Workload:
         """A clean stop: nothing is lost, and nothing changes."""
         self._check(full=True)
         before = self.subject.look()
-        self.subject.close()
-        self.history.flushed(self.history.end_offset)
+        await self._let_finish()
+        try:
+            self.subject.close()
+        except Refused as refused:
+            self._excuse(refused)
+            await self.do_kill()  # As a node: what could not be closed is not marked as cleanly left.
+            return
+        self._promise(self.history.end_offset)
         await self._start(check=False)
         after = self.subject.look()
         checkers.check_live(self.history, after)
         if after.producers != before.producers and not self._some_expired(before):
             raise Violation("I19", f"before a clean stop {before.producers}, after it {after.producers}")
+
+    async def _let_finish(self) -> None:
+        """A node that stops cancels its tasks; the threads go on to their end."""
+        self._end_process()
+        await asyncio.sleep(1)
 
     def _some_expired(self, before: Seen) -> bool:
         states = self.history.producers(remember_all=True)
@@ -326,10 +424,11 @@ class Workload:
 
     async def do_kill(self) -> None:
         """The process dies, the machine does not: everything written is still there."""
-        end_offset, losses, struck = self.history.end_offset, self.losses, bool(self.disk.struck)
+        end_offset, struck = self.history.end_offset, bool(self.disk.struck)
+        troubles = self.losses + self.failed_openings
         self.disk = self.disk.after_kill()
         await self._start()
-        undisturbed = self.losses == losses and not struck and not self.disk.struck
+        undisturbed = self.losses + self.failed_openings == troubles and not struck and not self.disk.struck
         if undisturbed and self.subject.log.end_offset < end_offset:
             raise Violation(
                 "I1", f"a killed process left a log up to {end_offset}; found {self.subject.log.end_offset}"
@@ -349,6 +448,7 @@ class Workload:
         self.transcript.note(f"offline: {refused.text}")
         if self.subject.directory.failure is None:
             raise Violation("I1", f"a log that never failed is refused: {refused}") from refused
+        self._check_failed_for_a_reason()
         self._check_offline()
         if self.random.random() < 0.5:
             self.disk = self.disk.after_kill()
@@ -368,6 +468,7 @@ class Workload:
     async def _start(self, *, check: bool = True) -> None:
         """Open the log, through power losses and errors, and check what was found."""
         attempts = 0
+        self._end_process()
         while True:
             attempts += 1
             if attempts > OPENINGS_MAX:
@@ -381,6 +482,7 @@ class Workload:
                 self._lose_power()
             except (Refused, OSError) as error:
                 self._check_excused(error)
+                self.failed_openings += 1
                 self.disk = self.disk.after_kill()
         self._note_time()
         if check:
@@ -440,11 +542,18 @@ class Workload:
 
     def _check(self, *, full: bool) -> None:
         log = self.subject.log
+        if self.subject.directory.failure is not None:
+            self._check_failed_for_a_reason()
         self._note_time()
         checkers.check_watermark_kept(self.watermark, log.high_watermark)
         self.watermark = log.high_watermark
         if full:
             checkers.check_live(self.history, self.subject.look())
+
+    def _check_failed_for_a_reason(self) -> None:
+        """A directory goes offline when the disk fails, and for nothing else."""
+        if not self.disk.struck:
+            raise Violation("I24", f"offline without a fault: {self.subject.directory.failure}")
 
     def _check_recovering_twice(self, twin: SimDisk) -> None:
         """I22: open, die, open again, lose power, open again: always the same log.

@@ -1,8 +1,15 @@
-"""Small files that are there whole or not at all, whenever the power goes."""
+"""Small files that are there whole or not at all, whenever the power goes; and which errors are not the disk's."""
+
+import errno
 
 from ottla.io.ports import Disk
 
 TEMPORARY = ".tmp"
+
+
+def is_out_of_files(error: OSError) -> bool:
+    """Too many open files is the process's trouble, not the disk's: nothing was touched."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:

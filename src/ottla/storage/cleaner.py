@@ -2,11 +2,15 @@
 
 1. flush, and checkpoint the recovery point: recovery above it takes gaps between segments for losses
 2. read the dirty part and note the latest offset of every key, as far as the memory goes
-3. group by group: write what stays into a `.cleaned` segment, sync it, rename it to `.swap`
-4. back on the loop: put it in the place of the originals, unless they have changed meanwhile
+3. group by group: write what stays into a `.cleaned` segment and sync it
+4. back on the loop: rename it to `.swap`; when that is durable, put it in the place of the originals
 
 Rule 1: a batch is copied only if its CRC is right: a copy with a new CRC would make damage look whole.
-Rule 2: whatever goes wrong before step 4 changes nothing; the next open removes what was left.
+Rule 2: while a thread works or the cleaner rests, anything may happen to the log. A group that retention takes is left
+        out. A truncation, or the end of the log, makes all the work void. So after every wait the log is asked what is
+        still there, and a file that is gone is never taken for a failure of the disk.
+Rule 3: the thread only writes `.cleaned` files, which mean nothing to anybody: when it does, its path may be that of
+        another log already.
 """
 
 import asyncio
@@ -27,9 +31,10 @@ from ottla.config import (
 from ottla.core.log import files
 from ottla.core.log.cleaning import Cleanable, TransactionTracker, group_segments, judge
 from ottla.core.log.segment import Segment
-from ottla.kernel import CorruptBatch, OffsetMap
+from ottla.kernel import OffsetMap
 from ottla.observe.trace import trace
-from ottla.storage.batches import BatchAt, BatchWalk
+from ottla.storage.batches import BatchAt, BatchWalk, DamagedAt
+from ottla.storage.index_file import OutOfUse
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.recovery import marker_in
 from ottla.storage.segment_files import SegmentFiles
@@ -53,37 +58,28 @@ async def clean(log: PartitionLog, cleanable: Cleanable, now_ms: int) -> Cleaned
     trusted.
     """
     directory, disk = log.directory, log.directory.disk
+    generation = log.generation
     with directory.guard("clean"), _void_if_gone(log):
-        flush = log.begin_flush()
-        await disk.in_thread(flush.run)
-        _check_unchanged(log, flush.generation)
-        log.end_flush(flush)
-        # Checkpoints are written on the loop alone, or an older state could overwrite a newer one.
-        directory.recovery_points[log.key] = log.log.recovery_point
-        directory.write_offsets(files.RECOVERY_POINTS, directory.recovery_points)
+        await log.flush_in_thread()
+        _check_unchanged(log, generation)
+        directory.keep_recovery_point(log.key, log.log.recovery_point)
         cleaning = _Cleaning(log, cleanable, now_ms)
         await disk.in_thread(cleaning.map_keys)
-        _check_unchanged(log, flush.generation)
+        _check_unchanged(log, generation)
         for group in group_segments(log.log, cleaning.end_offset):
-            modified_ms = log.here.of(group[-1]).modified_ms()
-            swapped = await disk.in_thread(partial(cleaning.rewrite, group, modified_ms))
-            cleaning.install(group, swapped)
+            await cleaning.replace(group)
             await asyncio.sleep(cleaning.bytes_moved / log.log.config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND])
             cleaning.bytes_moved = 0
-        directory.cleaner_offsets[log.key] = cleaning.end_offset
-        directory.write_offsets(files.CLEANER_OFFSETS, directory.cleaner_offsets)
+            _check_unchanged(log, generation)
+        directory.keep_cleaned_up_to(log.key, cleaning.end_offset)
     done = Cleaned(cleaning.end_offset, cleaning.records_kept, cleaning.records_dropped)
     trace("log.cleaned", log=log.name, end_offset=done.end_offset, kept=done.records_kept, dropped=done.records_dropped)
     return done
 
 
-def _check_in_use(log: PartitionLog) -> None:
+def _check_unchanged(log: PartitionLog, generation: int) -> None:
     if log.here.closed:
         raise CleaningVoid(f"{log.name}: the log was closed while it was cleaned")
-
-
-def _check_unchanged(log: PartitionLog, generation: int) -> None:
-    _check_in_use(log)
     if log.generation != generation:
         raise CleaningVoid(f"{log.name}: the log was truncated while it was cleaned")
 
@@ -93,9 +89,14 @@ def _void_if_gone(log: PartitionLog) -> Iterator[None]:
     """A file that is missing is no fault of the disk when the whole log was deleted meanwhile."""
     try:
         yield
-    except FileNotFoundError:
-        _check_in_use(log)
+    except (FileNotFoundError, OutOfUse) as error:
+        if log.here.closed:
+            raise CleaningVoid(f"{log.name}: the log was closed while it was cleaned") from error
         raise
+
+
+class _SegmentGone(Exception):
+    """Retention took a segment that was about to be read."""
 
 
 class _Cleaning:
@@ -134,23 +135,63 @@ class _Cleaning:
         first_dirty = self._cleanable.first_dirty_offset
         tracker = TransactionTracker(self._aborted)
         for number, segment in enumerate(self._dirty):
-            for batch in self._batches(segment):
-                header = batch.header
-                aborted = tracker.may_go(header, marker_in(header, batch.data))
-                is_data = not (header.is_control or aborted)
-                if is_data and not kernel.put_keys(self._keys, batch.data, header, 0, first_dirty):
-                    return
-                if header.last_offset >= first_dirty:
-                    self._keys.latest_offset = header.last_offset
+            try:
+                for batch in self._batches(segment):
+                    header = batch.header
+                    aborted = tracker.may_go(header, marker_in(header, batch.data))
+                    is_data = not (header.is_control or aborted)
+                    if is_data and not kernel.put_keys(self._keys, batch.data, header, 0, first_dirty):
+                        return
+                    if header.last_offset >= first_dirty:
+                        self._keys.latest_offset = header.last_offset
+            except _SegmentGone:
+                pass  # And so are all before it. What their records would have superseded is gone with them.
             following = self._dirty[number + 1].base_offset if number + 1 < len(self._dirty) else None
             self._keys.latest_offset = (following or self._cleanable.end_offset) - 1
 
-    def rewrite(self, group: list[Segment], modified_ms: int) -> SegmentFiles:
-        """Write what stays of some neighbours into one new segment, durable and named `.swap`."""
-        disk, path = self._log.here.disk, self._log.here.path
-        interval = self._log.log.limits.index_interval_bytes
+    async def replace(self, group: list[Segment]) -> None:
+        """Write some neighbours anew and put that in their place, unless retention takes them meanwhile."""
+        here, disk = self._log.here, self._log.here.disk
+        if not self._are_there(group):
+            return
+        modified_ms = here.of(group[-1]).modified_ms()
         segment = Segment(group[0].base_offset, created_ms=group[0].created_ms)
-        cleaned = SegmentFiles(disk, path, segment, files.CLEANED)
+        cleaned = SegmentFiles(disk, here.path, segment, files.CLEANED)
+        try:
+            await disk.in_thread(partial(self._rewrite, group, cleaned, modified_ms))
+            if self._are_there(group):
+                # From here on the next open would swap it in.
+                cleaned.rename(files.SWAP)
+                await disk.in_thread(partial(disk.sync_directory, here.path))
+                if self._are_there(group):
+                    self._log.replace(group, cleaned, self._now_ms)
+                    return
+        except _SegmentGone:
+            self._are_there(group)
+        except Exception:
+            self._discard(cleaned)
+            raise
+        self._discard(cleaned)
+
+    def _discard(self, cleaned: SegmentFiles) -> None:
+        if not self._log.here.closed and self._log.directory.failure is None:
+            cleaned.remove()
+
+    def _are_there(self, group: list[Segment]) -> bool:
+        """Whether a group can be replaced, or is gone altogether. Where only some of it is left, the work is void: what
+        these hold was not seen, and the markers of their records might go before them."""
+        _check_unchanged(self._log, self._generation)
+        there = sum(segment in self._log.log.segments for segment in group)
+        if 0 < there < len(group):
+            raise CleaningVoid(f"{self._log.name}: segments were removed while they were cleaned")
+        if not there:
+            self._tracker.take_still_aborted()
+        return there > 0
+
+    def _rewrite(self, group: list[Segment], cleaned: SegmentFiles, modified_ms: int) -> None:
+        """Write what stays of some neighbours into one new segment, durably. In a thread."""
+        disk, segment = self._log.here.disk, cleaned.segment
+        interval = self._log.log.limits.index_interval_bytes
         cleaned.create()
         for source in group:
             for batch in self._batches(source):
@@ -163,24 +204,7 @@ class _Cleaning:
         cleaned.finish_indexes()
         cleaned.sync(indexes=True)
         disk.set_modified_ms(cleaned.path(files.LOG), modified_ms)
-        disk.sync_directory(path)
-        if self._log.generation == self._generation:
-            # From here on the next open would swap it in: not after a truncation, which it knows nothing of.
-            cleaned.rename(files.SWAP)
-            disk.sync_directory(path)
-        return cleaned
-
-    def install(self, group: list[Segment], swapped: SegmentFiles) -> None:
-        """Put what was written in its place. A `.swap` that is void goes at once, or the next open would install it."""
-        log = self._log
-        try:
-            _check_unchanged(log, self._generation)
-            if not all(segment in log.log.segments for segment in group):
-                raise CleaningVoid(f"{log.name}: segments were removed while they were cleaned")
-        except CleaningVoid:
-            swapped.remove()
-            raise
-        log.replace(group, swapped, self._now_ms)
+        disk.sync_directory(self._log.here.path)
 
     def _kept(self, batch: BatchAt) -> kernel.Buffer | None:
         header = batch.header
@@ -212,15 +236,15 @@ class _Cleaning:
         try:
             file = self._log.here.disk.open(path, writable=False)
         except FileNotFoundError as error:
-            raise CleaningVoid(f"{self._log.name}: {path} was removed while the log was cleaned") from error
+            raise _SegmentGone(path) from error
         try:
             walk = BatchWalk(file, segment.size, chunk=self._chunk)
             self.bytes_moved += segment.size
             for batch in walk:
                 if not kernel.crc_ok(batch.data, 0, batch.header.size):
-                    raise CorruptBatch(f"{path}: the batch at position {batch.position} has the wrong CRC")
+                    raise DamagedAt(file, batch.position, "the batch has the wrong CRC")
                 yield batch
             if walk.damage is not None:
-                raise CorruptBatch(f"{path} is damaged at position {walk.damage.position}: {walk.damage.reason}")
+                raise DamagedAt(file, *walk.damage)
         finally:
             file.close()

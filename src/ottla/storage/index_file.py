@@ -8,12 +8,23 @@ Rule 3: a look-up halves the file down to one page and reads that: its cost hard
 """
 
 from collections.abc import Iterable
+from functools import partial
 from struct import Struct
 
 from ottla.core.log.indexes import count_at_most
 from ottla.io.ports import Buffer, Disk, File
+from ottla.storage.atomic import is_out_of_files, write_whole
+from ottla.storage.syncing import Changes, Sync
+from ottla.wire.errors import Error, Refused
 
 _PAGE = 4096
+
+
+class OutOfUse(Refused):
+    """A log that was deleted, or a segment that is gone: another may have its path by now."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(Error.UNKNOWN_TOPIC_OR_PARTITION, f"{path} is not in use any more")
 
 
 class IndexFile:
@@ -31,17 +42,25 @@ class IndexFile:
         self._kept = b""
         """The entries of that page, as long as the file is open: they do not change, but others may follow."""
         self._file: File | None = None
-        self._unsynced = False
-        """Something was done to the file since it was last synced."""
+        self._closed = False
+        self._changes = Changes()
 
     def __len__(self) -> int:
         return self._on_disk + len(self._tail) // self._entry.size
 
     def extend(self, entries: Iterable[tuple[int, ...]]) -> None:
         pack = self._entry.pack
-        self._tail += b"".join([pack(*fields) for fields in entries])
+        self.add(b"".join([pack(*fields) for fields in entries]))
+
+    def add(self, packed: Buffer) -> None:
+        self._tail += packed
         if len(self._tail) >= _PAGE:
-            self.write_out()
+            try:
+                self.write_out()
+            except OSError as error:
+                if not is_out_of_files(error):
+                    raise
+                # They wait in memory for a file that can be opened.
 
     def at(self, number: int) -> tuple[int, ...]:
         return self._entry.unpack(self._read(number, 1))
@@ -91,61 +110,80 @@ class IndexFile:
 
     def make(self) -> None:
         """Have the file there, if only empty; it is not kept open before there is something to write."""
-        self._unsynced = True
+        self._changes.note()
         self._opened()
         self.release()
 
     def clear(self) -> None:
         """Forget all entries; the file is made when there are new ones to keep, or when the segment is closed."""
+        if self._file is not None or self._disk.exists(self._path):
+            file = self._opened()
+            self._changes.note()
+            file.truncate(0)
         self._tail, self._kept = bytearray(), b""
         self._on_disk = 0
-        if self._file is not None or self._disk.exists(self._path):
-            self._unsynced = True
-            self._opened().truncate(0)
+
+    def replace(self, entries: bytes) -> None:
+        """Have these packed entries and no others, durably: a crash leaves the old ones or the new ones."""
+        self.release()
+        write_whole(self._disk, self._path, entries)
+        self._tail = bytearray()
+        self._on_disk = len(entries) // self._size
+        self._changes.settle_all()
 
     def keep(self, entries: int) -> None:
         """Forget all but the first `entries`."""
         self._kept = b""
         if entries < self._on_disk:
+            file = self._opened()
+            self._changes.note()
+            file.truncate(entries * self._entry.size)
             self._tail = bytearray()
             self._on_disk = entries
-            self._unsynced = True
-            self._opened().truncate(entries * self._entry.size)
         else:
             del self._tail[(entries - self._on_disk) * self._entry.size :]
 
     def write_out(self) -> None:
         """Bring the entries in memory to the file (and make the file, if there were none yet)."""
-        self._unsynced = True
         file = self._opened()
+        self._changes.note()
         if self._tail:
             file.write(self._on_disk * self._entry.size, [self._tail])
             self._on_disk += len(self._tail) // self._entry.size
             self._tail = bytearray()
 
-    def sync(self) -> None:
-        """Make durable what was written. The file is not made anew, for it may be out of use."""
+    @property
+    def is_synced(self) -> bool:
+        return not self._tail and not self._changes.are_unsynced
+
+    def begin_sync(self) -> Sync | None:
+        """Ready to make durable what was written; None where that is so. The file is opened here, for it may have no
+        name any more, or one of another's, when the sync runs."""
         if self._tail:
             self.write_out()
-        if self._unsynced:
-            self._unsynced = False  # First, because what is written meanwhile counts.
-            self._opened(create=False).sync()
+        if not self._changes.are_unsynced:
+            return None
+        return Sync(self._opened(create=False).sync, partial(self._changes.settle, self._changes.made))
 
     def release(self) -> None:
-        """Close the file until it is needed again."""
+        """Let go of the file until it is needed again. A sync under way still has it, and the last one closes it."""
         self._kept = b""
-        opened, self._file = self._file, None
-        if opened is not None:
-            opened.close()
+        self._file = None
 
     def close(self) -> None:
         """The file goes out of use: nobody cares for what is not synced."""
-        self._unsynced = False
+        self._closed = True
+        self._changes.settle_all()
+        opened = self._file
         self.release()
+        if opened is not None:
+            opened.close()
 
     def _opened(self, *, create: bool = True) -> File:
         """Who only reads makes no file: a segment that was just taken out of use would leave an empty one."""
         if self._file is None:
+            if self._closed:
+                raise OutOfUse(self._path)
             self._file = self._disk.open(self._path, create=create)
         return self._file
 

@@ -2,15 +2,14 @@
 
 Rule 1: one process at a time: `.lock` is held as long as the directory is in use.
 Rule 2: `.kafka_cleanshutdown` is removed before anything else is done and written after everything was synced, so that
-        finding it means that no log needs recovery.
+        finding it means that no log needs recovery. A copy of it says that it was Ottla that left the directory, and
+        not Kafka, whose retention and cleaner make what Ottla wrote down of the segments untrue.
 Rule 3: the first I/O error takes the directory offline for good. Nothing is tried again: after a failed sync the
         kernel may have dropped what it could not write, and an append that follows would leave a hole (KAFKA-10778).
 Rule 4: a checkpoint may be written in a thread. It never takes the place of one that was begun after it: that one may
         say that less is synced.
 """
 
-import errno
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -23,10 +22,11 @@ from ottla.core.log.checkpoints import (
     encode_clean_shutdown,
     encode_offsets,
 )
+from ottla.core.log.files import parse_directory
 from ottla.io.ports import Disk
 from ottla.observe.trace import warn
-from ottla.storage.atomic import parent, read_whole, write_whole
-from ottla.storage.recovery import Left
+from ottla.storage.atomic import is_out_of_files, parent, read_whole, write_whole
+from ottla.storage.evidence import Left
 from ottla.wire.errors import Error, Refused
 
 Partition = tuple[str, int]
@@ -48,9 +48,10 @@ class LogDirectory:
         self.was_clean = False
         self.is_new = False
         """Taken into use by this process: it had no `meta.properties`."""
+        self.was_left_by_ottla = False
         self.failure: OSError | None = None
         self._on_offline = on_offline
-        self._writing = threading.Lock()
+        self._writing = disk.mutex()
         self._numbers = count(1)
         self._changed: dict[str, int] = {}
         """Per checkpoint the number under which its contents were last changed, and under which they were written."""
@@ -74,9 +75,8 @@ class LogDirectory:
 
     def claim(self, cluster_id: str, node_id: int, new_id: Callable[[], bytes]) -> None:
         """Make sure the directory belongs to this node; an empty one is taken."""
-        data = read_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}")
-        if data is not None:
-            meta = self._decode_meta(data)
+        meta = read_meta(self.disk, self.path)
+        if meta is not None:
             if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
                 raise WrongDirectory(
                     f"{self.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, not to node {node_id} "
@@ -85,22 +85,37 @@ class LogDirectory:
             self.meta = meta
             if meta.directory_id is not None:
                 return
-        self.is_new = data is None
+        elif (used := self.sign_of_use(metadata=True)) is not None:
+            raise WrongDirectory(
+                f"{self.path} does not say whose it is: {files.META_PROPERTIES} is missing, though there is {used}. "
+                f"Restore the file; an empty directory is taken as it is"
+            )
+        self.is_new = meta is None
         self.meta = MetaProperties(cluster_id, node_id, new_id())
         write_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}", self.meta.encode())
 
-    def _decode_meta(self, data: bytes) -> MetaProperties:
-        try:
-            return MetaProperties.decode(data)
-        except BadCheckpoint as error:
-            path = f"{self.path}/{files.META_PROPERTIES}"
-            raise WrongDirectory(f"{path} does not say whose directory this is: {error}") from error
+    def sign_of_use(self, *, metadata: bool) -> str | None:
+        """What shows that a node has run here; None where none has. `metadata` says whether its log counts."""
+        if self.was_clean:
+            return files.CLEAN_SHUTDOWN
+        for name in self.disk.list(self.path):
+            if name in (files.RECOVERY_POINTS, files.HIGH_WATERMARKS, files.LOG_STARTS, files.CLEANER_OFFSETS):
+                return name
+            parsed = parse_directory(name)
+            if parsed is not None and (metadata or parsed.topic != files.METADATA_TOPIC):
+                return name
+        return None
 
     def _take_shutdown_marker(self) -> None:
-        marker = f"{self.path}/{files.CLEAN_SHUTDOWN}"
-        self.was_clean = self.disk.exists(marker)
-        if self.was_clean:
+        marker, own = f"{self.path}/{files.CLEAN_SHUTDOWN}", f"{self.path}/{files.OWN_CLEAN_SHUTDOWN}"
+        told, told_by_ottla = read_whole(self.disk, marker), read_whole(self.disk, own)
+        self.was_clean = told is not None
+        self.was_left_by_ottla = self.was_clean and told == told_by_ottla
+        if told is not None:
             self.disk.remove(marker)
+        if told_by_ottla is not None:
+            self.disk.remove(own)
+        if self.was_clean:
             self.disk.sync_directory(self.path)
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
@@ -108,18 +123,21 @@ class LogDirectory:
         try:
             if clean and self.failure is None:
                 with self.guard("close"):
-                    write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
+                    told = encode_clean_shutdown(broker_epoch)
+                    write_whole(self.disk, f"{self.path}/{files.OWN_CLEAN_SHUTDOWN}", told)
+                    write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", told)
         finally:
             self._lock.release()
 
     # Failing.
 
-    def fail(self, error: OSError, doing: str) -> Refused:
+    def fail(self, error: OSError, doing: str, *, half_done: bool = False) -> Refused:
         """Take the directory offline; the refusal to raise instead of the error.
 
-        Too many open files is the process's trouble, not the disk's: nothing was touched, and the directory stays.
+        Too many open files is the process's trouble, not the disk's: nothing was touched, and the directory stays,
+        unless what was done before it leaves a log `half_done`.
         """
-        if error.errno in (errno.EMFILE, errno.ENFILE):
+        if is_out_of_files(error) and not half_done:
             warn("files.too_many_open", path=self.path, doing=doing)
             return Refused(Error.KAFKA_STORAGE_ERROR, f"{doing}: too many open files; raise the limit (ulimit -n)")
         if self.failure is None:
@@ -140,13 +158,13 @@ class LogDirectory:
         )
 
     @contextmanager
-    def guard(self, doing: str) -> Iterator[None]:
+    def guard(self, doing: str, *, half_done: bool = False) -> Iterator[None]:
         """Around I/O: an error takes the directory offline, an offline directory refuses."""
         self.check_online()
         try:
             yield
         except OSError as error:
-            raise self.fail(error, doing) from error
+            raise self.fail(error, doing, half_done=half_done) from error
 
     # Checkpoints.
 
@@ -154,6 +172,7 @@ class LogDirectory:
         """How the log of a partition was left here."""
         return Left(
             clean=self.was_clean,
+            by_ottla=self.was_left_by_ottla,
             recovery_point=self.recovery_points.get(partition, 0),
             log_start_offset=self.log_starts.get(partition, 0),
             high_watermark=self.high_watermarks.get(partition, 0),
@@ -189,7 +208,7 @@ class LogDirectory:
                 known.update(news)
                 self._changed[name] = number
             # Also what an earlier call took note of, whose result may not have been called yet.
-            if self._changed.get(name, 0) > self._written.get(name, 0):
+            if self._is_unwritten(name):
                 pending.append((name, known.copy()))
 
         def write() -> None:
@@ -199,9 +218,25 @@ class LogDirectory:
         return write
 
     def keep_log_start(self, partition: Partition, offset: int) -> None:
-        if self.log_starts.get(partition) != offset:
-            self.log_starts[partition] = offset
-            self.write_offsets(files.LOG_STARTS, self.log_starts)
+        self._keep(files.LOG_STARTS, self.log_starts, partition, offset)
+
+    def keep_recovery_point(self, partition: Partition, offset: int) -> None:
+        self._keep(files.RECOVERY_POINTS, self.recovery_points, partition, offset)
+
+    def keep_cleaned_up_to(self, partition: Partition, offset: int) -> None:
+        self._keep(files.CLEANER_OFFSETS, self.cleaner_offsets, partition, offset)
+
+    def _keep(self, name: str, offsets: dict[Partition, int], partition: Partition, offset: int) -> None:
+        """Have an offset in a checkpoint, durably."""
+        if offsets.get(partition) != offset:
+            offsets[partition] = offset
+            self._changed[name] = next(self._numbers)
+        if self._is_unwritten(name):
+            self.write_offsets(name, offsets)
+
+    def _is_unwritten(self, name: str) -> bool:
+        """Whether the file lacks something that was taken note of: a thread may be about to write it, or has failed."""
+        return self._changed.get(name, 0) > self._written.get(name, 0)
 
     def lower_checkpoints(self, partition: Partition, offset: int) -> None:
         """Before a log is cut at `offset`: nothing beyond it counts as synced, cleaned or committed any more."""
@@ -211,8 +246,9 @@ class LogDirectory:
             (files.HIGH_WATERMARKS, self.high_watermarks),
         ):
             if offsets.get(partition, 0) > offset:
-                offsets[partition] = offset
-                self.write_offsets(name, offsets)
+                self._keep(name, offsets, partition, offset)
+            elif self._is_unwritten(name):
+                self.write_offsets(name, offsets)  # The file may have more than what was taken note of.
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """The partitions are gone from here; new ones of the same names start without checkpoints."""
@@ -226,6 +262,7 @@ class LogDirectory:
             for partition in known:
                 del offsets[partition]
             if known:
+                self._changed[name] = next(self._numbers)
                 self.write_offsets(name, offsets)
 
     def write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
@@ -244,3 +281,15 @@ class LogDirectory:
         except BadCheckpoint as error:
             warn("checkpoint.unreadable", path=f"{self.path}/{name}", error=error)
             return {}
+
+
+def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
+    """Whose a directory is; None where it does not say."""
+    path = f"{directory}/{files.META_PROPERTIES}"
+    data = read_whole(disk, path)
+    try:
+        return None if data is None else MetaProperties.decode(data)
+    except BadCheckpoint as error:
+        raise WrongDirectory(
+            f"{path} does not say whose directory this is ({error}): restore it, or write cluster.id and node.id there"
+        ) from error

@@ -32,8 +32,6 @@ from ottla.storage.summary_file import SummaryFile
 T = TypeVar("T")
 _WORTH_A_THREAD = 50
 """Segments to ask for their times before that is worth a thread."""
-_WORTH_A_SUMMARY = 4
-"""Closed segments; fewer are asked as fast as the file is read."""
 _NOTHING_KNOWN = -1
 
 
@@ -70,7 +68,11 @@ class LookUps:
         except BadIndex as error:
             warn("index.rebuilt", log=self._log.name, base_offset=segment.base_offset, reason=error)
             files.mend(self._log.config)
+        try:
             return look(files)
+        except BadIndex as error:
+            # Made from the log a moment ago: it is the log that contradicts itself.
+            raise CorruptBatch(f"{files.log.path} is damaged: {error}") from error
 
     # By time.
 
@@ -209,20 +211,22 @@ class LookUps:
         return maxima
 
     def summarize(self) -> None:
-        """Write down what the next process would have to ask every segment for."""
+        """Write down what the next process would have to ask every segment for, and how long each is, so that it
+        notices when one is gone. A log of one segment does without: its checkpoint tells where it ended."""
         log = self._log
         self._note_checksum(self._here.of(log.active))
-        header = self._ask_summary(lambda summary: summary.header)
-        if header is None and len(log.segments) <= _WORTH_A_SUMMARY and not self._txn_checksums:
-            return
-        if header is not None and header.end_offset == log.end_offset and not self._txn_checksums:
+        if not self._here.has_summary and len(log.segments) == 1 and not self._txn_checksums:
             return
         try:
             entries = list(self._entries())
         except CorruptBatch as error:
             warn("summary.not_written", log=log.name, reason=error)
+            self._here.drop_summary()  # One that is out of date would have the log refused.
             return
-        self._here.write_summary(encode_summary(log.end_offset, log.epochs.epoch_at(log.end_offset - 1), entries))
+        header = self._ask_summary(lambda summary: summary.header)
+        if header is None or header.end_offset != log.end_offset or entries != self._ask_summary(list):
+            epoch = log.epochs.epoch_at(log.end_offset - 1)
+            self._here.write_summary(encode_summary(log.end_offset, epoch, entries))
 
     def _entries(self) -> Iterator[SummaryEntry]:
         written = {entry.base_offset: entry for entry in self._ask_summary(list) or []}
@@ -267,6 +271,20 @@ class LookUps:
             self._aborting = sorted(known | vouched | self._txn_checksums.keys())
             self._aborting_known = len(known)
         return self._aborting
+
+    def make_aborted_readable(self, index: int) -> None:
+        """Rebuild the transaction index of a segment where its bytes are none."""
+        files = self._here.of(self._log.segments[index])
+        try:
+            files.aborted()
+        except BadIndex as error:
+            warn("txnindex.rebuilt", log=self._log.name, base_offset=files.segment.base_offset, reason=error)
+            self._renew(files, self._told_by_the_log(index))
+
+    def prepare_to_abort(self) -> None:
+        """Before the end of an aborted transaction is written: what can go wrong with its index does so now."""
+        self.make_aborted_readable(len(self._log.segments) - 1)
+        self._here.of(self._log.active).prepare_to_abort()
 
     def _aborted_in(self, index: int) -> list[AbortedTxn]:
         """The transaction index of a segment, rebuilt from the log if that contradicts it."""

@@ -1,16 +1,23 @@
 """The files of one partition: its segments, producer snapshots, leader epochs and the summary of a clean close.
 
 Rule 1: removing is made durable at once, before anything new is written: a file that came back after a crash would
-        contradict what took its place.
-Rule 2: making is made durable by the next sync: until then nobody was promised anything.
+        contradict what took its place. Only what retention takes may come back: it lies before the log start.
+Rule 2: making is made durable by the next sync: until then nobody was promised anything. But the name of the first
+        segment is durable before there is a second one: a log whose front is gone looks as if retention had taken it.
 Rule 3: what retention and compaction take out of use keeps its bytes for `file.delete.delay.ms`, for readers that are
         still at it.
 Rule 4: a log of any length holds a bounded number of synced segments open. One that is let go is not closed here: who
         still reads from it has its file, and the last one to drop that closes it.
+Rule 5: the snapshot where a segment begins gets its name when everything of the segment before it is durable, indexes
+        included. So who finds it need not read that segment again.
+Rule 6: what recovery cannot use is not removed but set aside, in a directory of its own that Kafka overlooks.
 """
 
+from bisect import insort
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from ottla.core.log import files
@@ -21,33 +28,46 @@ from ottla.core.log.segment import Segment
 from ottla.core.log.snapshots import BadSnapshot, decode_snapshot, encode_snapshot
 from ottla.io.ports import Disk, File
 from ottla.observe.trace import warn
-from ottla.storage.atomic import parent, read_whole, write_unsynced, write_whole
+from ottla.storage.atomic import TEMPORARY, is_out_of_files, parent, read_whole, write_unsynced, write_whole
 from ottla.storage.segment_files import SegmentFiles
+from ottla.storage.syncing import Changes, Sync
 
 _SETTLED_OPEN_MAX = 16
+_COPIED_AT_ONCE = 1 << 20
 
 
 class _Retired(NamedTuple):
     due_ms: int
-    files: SegmentFiles
     paths: list[str]
 
 
 class PartitionFiles:
-    def __init__(self, disk: Disk, path: str, listing: Iterable[str]) -> None:
+    def __init__(self, disk: Disk, path: str, listing: Iterable[str], *, settled: bool = False) -> None:
+        """`settled` when the process before has left everything durable."""
         self.disk = disk
         self.path = path
         self._segments: dict[int, SegmentFiles] = {}
         self._sweep_at = 2 * _SETTLED_OPEN_MAX
         """How many segments may be open before those that can be let go are looked for."""
         self._retired: list[_Retired] = []
+        self._aside: str | None = None
         names = list(listing)
         # Also what a process that died has made may have no durable name yet, and no durable contents. Recovery makes
         # anew whatever may be torn, except the one file that says whose log this is.
-        self._unsynced_files = [f"{path}/{name}" for name in names if name == files.PARTITION_METADATA]
-        self._unsynced_names = bool(names)
-        self._unsynced_parent = False
-        self._unwritten_epochs: list[EpochStart] | None = None
+        self._unsynced_files: dict[str, Changes] = {}
+        if files.PARTITION_METADATA in names and not settled:
+            self._unsynced_files[f"{path}/{files.PARTITION_METADATA}"] = Changes(unsynced=True)
+        self._names = Changes(unsynced=not settled)
+        self._own_name = Changes(unsynced=not settled)
+        self.front_is_durable = settled
+        """Rule 2."""
+        self._due_snapshots: dict[int, bytes] = {}
+        """By offset, those that the next sync writes (Rule 5)."""
+        self._epochs: bytes | None = None
+        """What the next sync writes down of the leader epochs."""
+        self._writing_epochs = disk.mutex()
+        self.syncing = disk.mutex()
+        """Held by a sync while it runs: two fsyncs of one file at a time would report an error to only one of them."""
         self.closed = False
         """Nobody uses the files from here any more; the directory may have another name by now."""
         self.has_summary = files.SEGMENT_SUMMARY in names
@@ -62,14 +82,24 @@ class PartitionFiles:
         opened = self._segments.get(segment.base_offset)
         return self._take(segment) if opened is None else opened
 
-    def create(self, segment: Segment) -> SegmentFiles:
-        if self._unsynced_names:
-            # A later segment whose name survives a crash must not stand behind one whose name does not.
-            self.begin_sync()()
+    def create(self, segment: Segment, *, is_first: bool = False) -> SegmentFiles:
+        if not is_first and not self.front_is_durable:
+            self._sync_front()
         created = self._take(segment)
-        created.create()
-        self._unsynced_names = True
+        try:
+            created.create()
+        except OSError:
+            del self._segments[segment.base_offset]
+            raise
+        self._names.note()
         return created
+
+    def _sync_front(self) -> None:
+        """Rule 2. Waits for the disk, where no flush has come before."""
+        self.sync_names()
+        self.disk.sync_directory(parent(self.path))
+        self._own_name.settle_all()
+        self.front_is_durable = True
 
     def _take(self, segment: Segment) -> SegmentFiles:
         if len(self._segments) >= self._sweep_at:
@@ -89,14 +119,14 @@ class PartitionFiles:
         inside = [offset for offset in later if not self.disk.exists(f"{self.path}/{file_name(offset, files.LOG)}")]
         self.drop_snapshots(lambda offset: offset in inside)
 
-    def release(self, *, logs: bool) -> None:
-        """Close the files until they are needed again, those of the logs only if they have nothing to sync."""
+    def release(self) -> None:
+        """Let go of the files until they are needed again, those of the logs only if they have nothing to sync."""
         for opened in self._segments.values():
-            opened.release(log=logs)
+            opened.release()
 
     def _let_go(self) -> None:
         """Rule 4: the settled segments that were opened longest ago."""
-        settled = [base_offset for base_offset, opened in self._segments.items() if opened.settled]
+        settled = [base_offset for base_offset, opened in self._segments.items() if opened.is_settled]
         for base_offset in settled[:-_SETTLED_OPEN_MAX]:
             del self._segments[base_offset]
         self._sweep_at = len(self._segments) + _SETTLED_OPEN_MAX
@@ -104,23 +134,31 @@ class PartitionFiles:
     def remove(self, segments: Iterable[Segment]) -> None:
         """Remove segments and their snapshots for good."""
         for segment in segments:
+            self._names.note()
             self.of(segment).remove()
             del self._segments[segment.base_offset]
             self._forget_snapshot(segment.base_offset)
         self.sync_names()
 
-    def retire(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Take segments out of use; their bytes go when `due_ms` has come."""
+    def rename_deleted(self, segments: Iterable[Segment]) -> list[str]:
+        """Give the files of segments names under which nobody looks for them; which they had."""
+        paths = [self.of(segment).path(kind) for segment in segments for kind in files.SEGMENT_KINDS]
+        present = [path for path in paths if self.disk.exists(path)]
+        for path in present:
+            self.disk.rename(path, path + files.DELETED)
+        self._names.note()
+        return present
+
+    def undo_deleted(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.disk.rename(path + files.DELETED, path)
+
+    def retire(self, segments: Iterable[Segment], paths: Iterable[str], due_ms: int) -> None:
+        """Segments whose files were renamed go out of use; their bytes go when `due_ms` has come."""
         for segment in segments:
-            opened = self.of(segment)
-            opened.retire()
-            paths = (opened.path(kind) for kind in files.SEGMENT_KINDS)
-            present = [path for path in paths if self.disk.exists(path)]
-            for path in present:
-                self.disk.rename(path, path + files.DELETED)
+            self.of(segment).retire()
             del self._segments[segment.base_offset]
-            self._retired.append(_Retired(due_ms, opened, [path + files.DELETED for path in present]))
-        self.sync_names()
+        self._retired.append(_Retired(due_ms, [path + files.DELETED for path in paths]))
 
     def void_swaps(self) -> None:
         """Remove cleaned segments that wait to be swapped in: after a truncation they would bring back what it took."""
@@ -134,56 +172,80 @@ class PartitionFiles:
         """Remove what was retired long enough ago."""
         due = [retired for retired in self._retired if retired.due_ms <= now_ms]
         self._retired = [retired for retired in self._retired if retired.due_ms > now_ms]
-        for retired in due:
-            retired.files.close()
-            for path in retired.paths:
-                self._remove(path)
+        for path in (path for retired in due for path in retired.paths):
+            self._remove(path)
 
     # Snapshots, epochs and the rest beside the segments.
 
     def write_snapshot(self, producers: Producers) -> None:
-        """Keep the producer state as of its end offset; durable with the next sync."""
-        path = self._snapshot_path(producers.end_offset)
-        write_unsynced(self.disk, path, encode_snapshot(list(producers.by_id.values())))
-        if producers.end_offset not in self.snapshots:
-            self.snapshots.append(producers.end_offset)
-            self.snapshots.sort()
-        self._unsynced_files.append(path)
-        self._unsynced_names = True
+        """Keep the producer state as of its end offset, now; durable with the next sync."""
+        offset = producers.end_offset
+        path = self._snapshot_path(offset)
+        write_unsynced(self.disk, path, _encoded(producers))
+        self._due_snapshots.pop(offset, None)
+        self._have_snapshot(offset)
+        self._note_file(path)
+
+    def keep_snapshot(self, producers: Producers) -> None:
+        """Keep the producer state where a segment begins, with the next sync (Rule 5)."""
+        self._due_snapshots[producers.end_offset] = _encoded(producers)
+
+    def _have_snapshot(self, offset: int) -> None:
+        if offset not in self.snapshots:
+            insort(self.snapshots, offset)
 
     def load_snapshot(self, name: str, at_most: int, start_offset: int) -> Producers:
         """The newest state taken at or before `at_most`; an empty one at `start_offset` where there is none."""
-        for offset in reversed(self.snapshots):
-            if not start_offset <= offset <= at_most:
-                continue
-            try:
-                data = read_whole(self.disk, self._snapshot_path(offset)) or b""
-                return Producers.restore(name, offset, decode_snapshot(data))
-            except BadSnapshot as error:
-                warn("snapshot.unreadable", path=self._snapshot_path(offset), error=error)
+        for offset in sorted({*self.snapshots, *self._due_snapshots}, reverse=True):
+            if start_offset <= offset <= at_most and (found := self._read_snapshot(name, offset)) is not None:
+                return found
         return Producers(name, start_offset)
 
-    def drop_snapshots(self, goes: Callable[[int], bool]) -> None:
-        dropped = [offset for offset in self.snapshots if goes(offset)]
+    def snapshot_at(self, name: str, offset: int) -> Producers | None:
+        """The state taken at exactly this offset, as the disk has it."""
+        return self._read_snapshot(name, offset) if offset in self.snapshots else None
+
+    def _read_snapshot(self, name: str, offset: int) -> Producers | None:
+        path = self._snapshot_path(offset)
+        data = self._due_snapshots.get(offset)
+        try:
+            return Producers.restore(name, offset, decode_snapshot(data or read_whole(self.disk, path) or b""))
+        except BadSnapshot as error:
+            warn("snapshot.unreadable", path=path, error=error)
+            return None
+
+    def drop_snapshots(self, goes: Callable[[int], bool], *, durably: bool = True) -> None:
+        dropped = [offset for offset in {*self.snapshots, *self._due_snapshots} if goes(offset)]
         for offset in dropped:
             self._forget_snapshot(offset)
-        if dropped:
+        if dropped and durably:
             self.sync_names()
 
     def keep_epochs(self, epochs: Iterable[EpochStart]) -> None:
         """Have the leader epochs written with the next sync: until then the batches tell them, where there are any."""
-        self._unwritten_epochs = list(epochs)
+        self._epochs = encode_epochs(epochs)
 
     def write_epochs(self, epochs: Iterable[EpochStart]) -> None:
-        self._unwritten_epochs = None
-        write_whole(self.disk, f"{self.path}/{files.LEADER_EPOCHS}", encode_epochs(epochs))
+        self.keep_epochs(epochs)
+        written = self._epochs
+        self._write_epochs(written)
+        self._settle_epochs(written)
+
+    def _write_epochs(self, data: bytes | None) -> None:
+        """In any thread; what was overtaken meanwhile is not written."""
+        with self._writing_epochs:
+            if data is not None and data is self._epochs and not self.closed:
+                write_whole(self.disk, f"{self.path}/{files.LEADER_EPOCHS}", data)
+
+    def _settle_epochs(self, written: bytes | None) -> None:
+        if self._epochs is written:
+            self._epochs = None
 
     def write_topic_id(self, topic_id: bytes) -> None:
         """Tie the directory to a topic; durable with the next sync, like all that is new."""
         path = f"{self.path}/{files.PARTITION_METADATA}"
         write_unsynced(self.disk, path, encode_partition_metadata(topic_id))
-        self._unsynced_files.append(path)
-        self._unsynced_names = True
+        self._note_file(path)
 
     def open_summary(self) -> File:
         return self.disk.open(f"{self.path}/{files.SEGMENT_SUMMARY}", writable=False)
@@ -199,41 +261,103 @@ class PartitionFiles:
             self._remove(f"{self.path}/{files.SEGMENT_SUMMARY}")
             self.sync_names()
 
-    def made(self) -> None:
-        """The directory itself is new."""
-        self._unsynced_parent = True
-
     def _forget_snapshot(self, offset: int) -> None:
+        self._due_snapshots.pop(offset, None)
         if offset in self.snapshots:
             self.snapshots.remove(offset)
             self._remove(self._snapshot_path(offset))
+            self._names.note()
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.path}/{file_name(offset, files.SNAPSHOT)}"
 
+    # Setting aside.
+
+    def set_aside(self, segments: Iterable[Segment], at_ms: int) -> str:
+        """Take segments and their snapshots out of use for good, and keep them where an operator finds them."""
+        aside = self._make_aside(at_ms)
+        for segment in segments:
+            opened = self.of(segment)
+            opened.close()
+            del self._segments[segment.base_offset]
+            paths = [*(opened.path(kind) for kind in files.SEGMENT_KINDS), self._snapshot_path(segment.base_offset)]
+            for path in paths:
+                if self.disk.exists(path):
+                    self.disk.rename(path, f"{aside}/{path.rpartition('/')[2]}")
+            self._due_snapshots.pop(segment.base_offset, None)
+            if segment.base_offset in self.snapshots:
+                self.snapshots.remove(segment.base_offset)
+        self.disk.sync_directory(aside)
+        self.sync_names()
+        return aside
+
+    def set_tail_aside(self, segment: Segment, position: int, at_ms: int) -> str:
+        """Keep a copy of what a log holds from `position` on, before it is cut there."""
+        aside = self._make_aside(at_ms)
+        source = self.of(segment).log
+        kept = self.disk.open(f"{aside}/{file_name(segment.base_offset, files.LOG)}.from-{position}", create=True)
+        try:
+            for start in range(position, segment.size, _COPIED_AT_ONCE):
+                kept.write(start - position, [source.read(start, min(_COPIED_AT_ONCE, segment.size - start))])
+            kept.sync()
+        finally:
+            kept.close()
+        self.disk.sync_directory(aside)
+        return aside
+
+    def _make_aside(self, at_ms: int) -> str:
+        """A new directory of its own for each recovery, durable."""
+        if self._aside is None:
+            at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+            taken = set(self.disk.list(self.path))
+            names = (f"{files.SET_ASIDE}-{at}-{number}" for number in count(1))
+            self._aside = f"{self.path}/{next(name for name in names if name not in taken)}"
+            self.disk.make_directory(self._aside)
+            self.disk.sync_directory(self.path)
+        return self._aside
+
     # Durability.
 
-    def begin_sync(self) -> Callable[[], None]:
-        """What was written so far and is not durable yet; calling the result, in any thread, makes it so."""
-        if self._unwritten_epochs is not None:
-            self.write_epochs(self._unwritten_epochs)
-        pending, self._unsynced_files = self._unsynced_files, []
-        names, self._unsynced_names = self._unsynced_names, False
-        is_new, self._unsynced_parent = self._unsynced_parent, False
+    def _note_file(self, path: str) -> None:
+        self._unsynced_files.setdefault(path, Changes()).note()
+        self._names.note()
 
-        def sync() -> None:
-            for path in pending:
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether anything beside the segments waits for a sync."""
+        return bool(self._unsynced_files or self._due_snapshots or self._epochs is not None or self._names.are_unsynced)
+
+    def begin_sync(self) -> Sync:
+        """What was written beside the segments and is not durable yet. It runs after the segments were synced."""
+        pending = [(path, changes, changes.made) for path, changes in self._unsynced_files.items()]
+        due, epochs, own_name = list(self._due_snapshots.items()), self._epochs, self._own_name.made
+        names = self._names.made if self._names.are_unsynced or pending else None
+
+        def run() -> None:
+            for path, _, _ in pending:
                 self._sync_file(path)
-            try:
-                if names and not self.closed:
-                    self.disk.sync_directory(self.path)
-                if is_new:
-                    self.disk.sync_directory(parent(self.path))
-            except FileNotFoundError:
-                if not self.closed:
-                    raise
+            self._write_epochs(epochs)
+            if names is not None:
+                self._sync_directory(self.path)
+            if self._own_name.are_unsynced:
+                self._sync_directory(parent(self.path))
+            for offset, data in due:
+                self._write_due(offset, data)
 
-        return sync
+        def settle() -> None:
+            for path, changes, made in pending:
+                changes.settle(made)
+                if not changes.are_unsynced:
+                    self._unsynced_files.pop(path, None)
+            self._settle_epochs(epochs)
+            if names is not None:
+                self._names.settle(names)
+            self._own_name.settle(own_name)
+            self.front_is_durable = True
+            for offset, data in due:
+                self._name_due(offset, data)
+
+        return Sync(run, settle)
 
     def _sync_file(self, path: str) -> None:
         try:
@@ -245,17 +369,56 @@ class PartitionFiles:
         finally:
             file.close()
 
+    def _sync_directory(self, path: str) -> None:
+        try:
+            if not self.closed:
+                self.disk.sync_directory(path)
+        except FileNotFoundError:
+            if not self.closed:
+                raise
+
+    def _write_due(self, offset: int, data: bytes) -> None:
+        """Under another name: the log may be truncated before this one may have its own."""
+        try:
+            if not self.closed:
+                write_unsynced(self.disk, self._snapshot_path(offset) + TEMPORARY, data, then_sync=True)
+        except FileNotFoundError:
+            if not self.closed:
+                raise
+
+    def _name_due(self, offset: int, data: bytes) -> None:
+        path = self._snapshot_path(offset)
+        if self._due_snapshots.get(offset) is data:
+            self.disk.rename(path + TEMPORARY, path)
+            del self._due_snapshots[offset]
+            self._have_snapshot(offset)
+            self._names.note()
+        else:
+            self._remove(path + TEMPORARY)
+
     def sync_names(self) -> None:
-        self._unsynced_names = False
+        """Make durable which files there are, in this thread."""
         self.disk.sync_directory(self.path)
+        self._names.settle_all()
+
+    def sync_names_if_possible(self) -> None:
+        """As `sync_names`; with the next sync where there is no descriptor for it."""
+        try:
+            self.sync_names()
+        except OSError as error:
+            if not is_out_of_files(error):
+                raise
 
     def close(self) -> None:
-        self.closed = True
+        with self._writing_epochs:
+            self.closed = True  # From here on the path may be that of another log.
         for opened in self._segments.values():
             opened.close()
-        for retired in self._retired:
-            retired.files.close()
 
     def _remove(self, path: str) -> None:
         if self.disk.exists(path):
             self.disk.remove(path)
+
+
+def _encoded(producers: Producers) -> bytes:
+    return encode_snapshot(list(producers.by_id.values()))

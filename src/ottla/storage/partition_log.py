@@ -5,9 +5,12 @@ and belong to the event loop's thread, except where they say otherwise; fsync an
 a thread (`begin_flush`, `storage/cleaner.py`).
 
 Rule 1: first written, then applied: a batch changes the state only when all its bytes are in the file.
-Rule 2: an I/O error takes the whole directory offline, because a batch may be there in part.
+Rule 2: an I/O error takes the whole directory offline, because a batch may be there in part. Too few descriptors are
+        no such error: what may meet them opens what it needs before it changes anything, or can be done again.
+Rule 3: a segment that was closed is synced soon, in a thread (`on_unsynced`): a crash leaves little to read again.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -20,25 +23,31 @@ from ottla.config import (
     TRANSACTION_PARTITION_VERIFICATION_ENABLE,
     Config,
 )
+from ottla.core.log import files
 from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
-from ottla.core.log.files import PARTITION_METADATA, directory_name
+from ottla.core.log.files import PARTITION_METADATA, directory_name, file_name
 from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn
+from ottla.core.log.log import Log
 from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
-from ottla.kernel import BatchHeader, EndTxnMarker, Run
+from ottla.kernel import BatchHeader, ControlType, EndTxnMarker, Run
 from ottla.observe.trace import detail, trace
-from ottla.storage.atomic import read_whole
+from ottla.storage.atomic import is_out_of_files, read_whole
+from ottla.storage.batches import find_batch
+from ottla.storage.evidence import Left, left_before_refusal, note_refused
+from ottla.storage.index_file import OutOfUse
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
-from ottla.storage.recovery import Left, LogDamaged, marker_in, open_log, rebuild_producers
+from ottla.storage.recovery import LogDamaged, marker_in, open_log, rebuild_producers
 from ottla.storage.segment_files import SegmentFiles, TimeFound
 from ottla.storage.slices import Slice
+from ottla.storage.syncing import Sync, together
 from ottla.storage.tidying import tidy
 from ottla.wire.errors import Error, Refused
 from ottla.wire.uuids import uuid_to_text
@@ -62,13 +71,26 @@ class Flush(NamedTuple):
     end_offset: int
     generation: int
     run: Callable[[], None]
+    """Raises `Refused`: for want of descriptors, or because the directory is offline, perhaps since just now."""
+    segments: Sync
+    beside: Sync
 
 
 class PartitionLog:
     def __init__(
-        self, directory: LogDirectory, topic: str, partition: int, config: Config, clock: Clock, random: Random
+        self,
+        directory: LogDirectory,
+        topic: str,
+        partition: int,
+        config: Config,
+        clock: Clock,
+        random: Random,
+        on_unsynced: "Callable[[PartitionLog], None]" = lambda _: None,
     ) -> None:
-        """Open the log in its directory, which is made where it is missing, and recover what needs it."""
+        """Open the log in its directory, which is made where it is missing, and recover what needs it.
+
+        `on_unsynced` is called, on the loop, when there is something beside the active segment to be synced soon.
+        """
         self.directory = directory
         self.key = (topic, partition)
         self.name = directory_name(topic, partition)
@@ -76,26 +98,43 @@ class PartitionLog:
         self._random = random
         self.generation = 0
         """Grows when batches are taken away from the end: work on older bytes is void."""
+        self._flushing = asyncio.Lock()
+        """Held on the loop around a flush in a thread, so that there is one at a time."""
+        self._on_unsynced = on_unsynced
         self._recent = RecentBatches()
         disk, path = directory.disk, f"{directory.path}/{self.name}"
         with directory.guard("open"):
             is_new = not disk.exists(path)
             disk.make_directory(path)
             listing = tidy(disk, path)
-            self.here = PartitionFiles(disk, path, listing)
-            if is_new:
-                self.here.made()
             left = directory.left(self.key)
-            self.topic_id = self._read_topic_id(left)
-            self.log = open_log(self.here, self.name, config, clock, left, listing)
+            self.here = PartitionFiles(disk, path, listing, settled=left.clean and not is_new)
+            self.log = self._open_log(config, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
             # A node has thousands of logs, most of which nobody uses now.
-            self.here.release(logs=self.log.recovery_point >= self.log.end_offset)
+            self.here.release()
+        self._must_sync_front = not self.here.front_is_durable
         self._look_ups = LookUps(self.log, self.here)
         self._reading = Reading(self.log, self.here, self._look_ups, self._recent)
         self.reconfigure(config)
         detail("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
+
+    def _open_log(self, config: Config, left: Left, listing: dict[str, int]) -> Log:
+        was_refused = files.REFUSED in listing
+        if was_refused:
+            left = left_before_refusal(self.here, left)
+        self.topic_id = self._read_topic_id(left)
+        try:
+            log = open_log(self.here, self.name, config, self._clock, left, listing)
+        except LogDamaged as damaged:
+            if left.clean:
+                note_refused(self.here, left, damaged.text)
+            raise
+        if was_refused:
+            self.here.disk.remove(f"{self.here.path}/{files.REFUSED}")
+            self.here.sync_names()
+        return log
 
     def _read_topic_id(self, left: Left) -> bytes | None:
         path = f"{self.here.path}/{PARTITION_METADATA}"
@@ -181,6 +220,8 @@ class PartitionLog:
             active = log.segments[-1]
             files, position = self.here.of(active), active.size
             files.append(run.batches)
+            if self._must_sync_front:
+                self._ask_for_sync()
             entries, new_epoch = log.appended_run(headers)
             self._recent.note(headers, position)
             files.add_index_entries(entries)
@@ -213,7 +254,11 @@ class PartitionLog:
                 self._roll(self._roll_offset(header), reason)
             active = log.segments[-1]
             files, position = self.here.of(active), active.size
+            if marker is not None and marker.control_type is ControlType.ABORT and log.producers.has_open(header):
+                self._look_ups.prepare_to_abort()
             files.append([batch])
+            if self._must_sync_front:
+                self._ask_for_sync()
             entries, completed, new_epoch = log.appended(header, marker)
             self._recent.note((header,), position)
             files.add_index_entries(entries)
@@ -242,71 +287,99 @@ class PartitionLog:
                 self._roll(self.log.end_offset, RollReason.ASKED)
 
     def _roll(self, base_offset: int, reason: RollReason) -> None:
-        log = self.log
-        self._recent.clear()
-        closed = log.active
-        if closed.size == 0:
-            # Nothing was ever written to it: the new one takes its place.
-            self.here.remove([log.segments.pop()])
-        else:
+        log, closed = self.log, self.log.active
+        if closed.size:
             self.here.of(closed).finish_indexes()
-            self._look_ups.closed(closed)
         jitter_ms = min(log.config[SEGMENT_JITTER_MS], log.config[SEGMENT_MS])
         segment = Segment(base_offset, created_ms=self._clock.wall_ms())
         segment.roll_jitter_ms = self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
         self.here.create(segment)
+        self._recent.clear()
+        if closed.size:
+            self._look_ups.closed(closed)
+        else:
+            log.segments.pop()
         log.rolled(segment)
-        self.here.write_snapshot(log.producers)
+        if not closed.size:
+            # Nothing was ever written to it: the new one has taken its place.
+            self.here.remove([closed])
+        self.here.keep_snapshot(log.producers)
+        self._ask_for_sync()
         trace("log.rolled", log=self.name, base_offset=base_offset, reason=reason)
+
+    def _ask_for_sync(self) -> None:
+        self._must_sync_front = False
+        self._on_unsynced(self)
 
     # Making durable.
 
-    def begin_flush(self) -> Flush:
-        """Everything appended so far, ready to be synced."""
-        log = self.log
+    def begin_flush(self, *, active: bool = True) -> Flush:
+        """Everything appended so far, ready to be synced; without `active` only the segments that are closed, and what
+        is beside them."""
+        log, here, directory = self.log, self.here, self.directory
+        if here.closed:
+            raise OutOfUse(here.path)
         # Of a segment that was closed since the last flush the records may be synced, the indexes are not.
         first = log.segment_at(log.recovery_point - 1)
-        closed = [self.here.of(segment) for segment in log.segments[first:-1]]
-        active = self.here.of(log.active)
-        with self.directory.guard("flush"):
-            sync_rest = self.here.begin_sync()
+        with directory.guard("flush"):
+            syncs = [here.of(segment).begin_sync(indexes=True) for segment in log.segments[first:-1]]
+            if active:
+                syncs.append(here.of(log.active).begin_sync(indexes=False))
+            segments, beside = together(list(filter(None, syncs))), here.begin_sync()
 
         def run() -> None:
-            for files in closed:
-                files.sync(indexes=True)
-            active.sync(indexes=False)
-            sync_rest()
+            # What fails is noted in the thread: the task that waits for it may be gone.
+            with here.syncing, directory.guard("flush"):
+                segments.run()
+                beside.run()
 
-        return Flush(log.end_offset, self.generation, run)
+        end_offset = log.end_offset if active else log.active.base_offset
+        return Flush(end_offset, self.generation, run, segments, beside)
 
     def end_flush(self, flush: Flush) -> None:
-        """Take note, unless the log was truncated meanwhile: what was written in the place of the old is not synced."""
-        if flush.generation == self.generation:
-            self.log.flushed(flush.end_offset)
+        """Take note that it has run, unless the log was truncated meanwhile: what was written in the place of the old
+        is not synced."""
+        if self.here.closed:
+            return
+        with self.directory.guard("flush"):
+            flush.beside.settle()
+            if flush.generation == self.generation:
+                flush.segments.settle()
+                self.log.flushed(flush.end_offset)
 
     def flush(self) -> None:
         """Sync everything appended so far, in this thread."""
         flush = self.begin_flush()
-        with self.directory.guard("flush"):
-            flush.run()
+        flush.run()
         self.end_flush(flush)
+
+    async def flush_in_thread(self, *, active: bool = True) -> None:
+        """As `flush`, while the loop goes on; without `active` only what was closed."""
+        async with self._flushing:
+            flush = self.begin_flush(active=active)
+            await self.directory.disk.in_thread(flush.run)
+            self.end_flush(flush)
+
+    @property
+    def is_unsynced_beside_the_active_segment(self) -> bool:
+        return self.log.recovery_point < self.log.active.base_offset or self.here.is_unsynced
 
     def close(self) -> None:
         """Leave everything on disk so that the next open has nothing to recover."""
-        log = self.log
+        log, here = self.log, self.here
         with self.directory.guard("close"):
-            self.here.of(log.active).finish_indexes()
-            flush = self.begin_flush()
-            flush.run()
-            self.here.of(log.active).sync(indexes=True)
+            here.of(log.active).finish_indexes()
+            self.flush()
+            here.of(log.active).sync(indexes=True)
             self._look_ups.summarize()
             # Last: recovery takes a snapshot within a segment for a proof that the indexes were synced up to there.
-            if log.producers.end_offset not in self.here.snapshots:
-                self.here.write_snapshot(log.producers)
-            self.here.begin_sync()()
-            self.here.sync_names()
-        self.end_flush(flush)
-        self.here.close()
+            if log.producers.end_offset not in here.snapshots:
+                here.write_snapshot(log.producers)
+            sync = here.begin_sync()
+            sync.run()
+            sync.settle()
+            here.sync_names()
+        here.close()
 
     # Reading.
 
@@ -325,6 +398,25 @@ class PartitionLog:
             return self._reading.read(offset, max_bytes, upper_offset, whole_batch=whole_batch)
         except OSError as error:
             raise self.directory.fail(error, "read") from error
+
+    def find_readable(self, offset: int) -> int:
+        """Where the first whole batch begins at or after `offset`, past whatever damage there is; the end of the log if
+        there is none. May run in a thread: it reads by files of its own."""
+        segments, end_offset = list(self.log.segments), self.log.end_offset
+        with self.directory.guard("read"):
+            for segment in segments[self.log.segment_at(offset) :]:
+                path = f"{self.here.path}/{file_name(segment.base_offset, files.LOG)}"
+                try:
+                    file = self.here.disk.open(path, writable=False)
+                except FileNotFoundError:
+                    continue  # Retention took it meanwhile.
+                try:
+                    position = find_batch(file, 0, segment.size, offset)
+                    if position is not None:
+                        return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
+                finally:
+                    file.close()
+        return end_offset
 
     def is_warm(self, part: Slice) -> bool:
         """Whether a slice that was just read can be sent without waiting for the disk."""
@@ -387,25 +479,37 @@ class PartitionLog:
 
     def replace(self, segments: list[Segment], cleaned: SegmentFiles, now_ms: int) -> None:
         """Put a cleaned segment, which is whole and named `.swap`, in the place of neighbours."""
-        log = self.log
+        log, here = self.log, self.here
         first = log.segments.index(segments[0])
         with self.directory.guard("swap in a cleaned segment"):
+            retired = here.rename_deleted(segments)
+            try:
+                here.sync_names()
+            except OSError as error:
+                if is_out_of_files(error):
+                    here.undo_deleted(retired)
+                raise
+        with self.directory.guard("swap in a cleaned segment", half_done=True):
+            here.retire(segments, retired, now_ms + log.config[FILE_DELETE_DELAY_MS])
+            cleaned.rename("")
             log.segments[first : first + len(segments)] = [cleaned.segment]
             self._look_ups.replaced(cleaned)
-            snapshots = [segment.base_offset for segment in segments[1:]]
-            self.here.retire(segments, now_ms + log.config[FILE_DELETE_DELAY_MS])
-            self.here.drop_snapshots(lambda offset: offset in snapshots)
-            cleaned.rename("")
-            self.here.sync_names()
+            gone = [segment.base_offset for segment in segments[1:]]
+            here.drop_snapshots(lambda offset: offset in gone, durably=False)
+            here.sync_names_if_possible()
 
     def delete_records(self, offset: int) -> int:
         """Records before `offset` are deleted; the new log start. Their segments go with the next `retain`."""
-        if self.log.advance_log_start(offset):
+        if self.log.is_new_start(offset):
             with self.directory.guard("delete records"):
-                # First the start, then the epochs: records that came back after a crash would have lost theirs.
-                self.directory.keep_log_start(self.key, self.log.log_start_offset)
-                self.here.write_epochs(self.log.epochs.entries)
+                self._advance_log_start(offset)
         return self.log.log_start_offset
+
+    def _advance_log_start(self, offset: int) -> None:
+        # First the start, then the epochs: records that came back after a crash would have lost theirs.
+        self.directory.keep_log_start(self.key, offset)
+        self.log.advance_log_start(offset)
+        self.here.write_epochs(self.log.epochs.entries)
 
     def retain(self, now_ms: int) -> int:
         """Let go of what retention says, and of the files whose time has come; how many segments went."""
@@ -429,15 +533,16 @@ class PartitionLog:
                 self._roll(log.end_offset, RollReason.ASKED)
             self._keep_producers(count)
             new_start = max(log.log_start_offset, log.segments[count].base_offset)
-            log.advance_log_start(new_start)
             # First the new start, then the files: a crash in between must not leave a hole in what counts as the log.
-            self.directory.keep_log_start(self.key, new_start)
-            self.here.write_epochs(log.epochs.entries)
+            if log.is_new_start(new_start):
+                self._advance_log_start(new_start)
             dropped = log.segments[:count]
+            retired = self.here.rename_deleted(dropped)
             del log.segments[:count]
             self._look_ups.forget_times()
-            self.here.retire(dropped, now_ms + log.config[FILE_DELETE_DELAY_MS])
-            self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset)
+            self.here.retire(dropped, retired, now_ms + log.config[FILE_DELETE_DELAY_MS])
+            self.here.drop_snapshots(lambda offset: offset < log.segments[0].base_offset, durably=False)
+            self.here.sync_names_if_possible()
         trace(
             "log.segments_expired",
             log=self.name,
@@ -454,7 +559,9 @@ class PartitionLog:
         self.here.write_snapshot(
             rebuild_producers(self.here, self.name, log.segments[: count + 1], first_kept, first_kept)
         )
-        self.here.begin_sync()()
+        sync = self.here.begin_sync()
+        sync.run()
+        sync.settle()
 
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; a batch that holds it goes whole."""
@@ -468,13 +575,20 @@ class PartitionLog:
             keep = log.segment_at(offset)
             first = self._look_ups.locate(log.segments[keep], offset)
             end_offset = offset if first is None else min(offset, first.header.base_offset)
-            if end_offset < log.log_start_offset:
-                # The batch begins before the log start; where it goes from will be written again.
-                self.directory.keep_log_start(self.key, end_offset)
+            self._look_ups.make_aborted_readable(keep)
             # First, for the cut takes the newest snapshot away.
             producers = rebuild_producers(
                 self.here, self.name, log.segments[: keep + 1], end_offset, log.high_watermark
             )
+        with self.directory.guard("truncate", half_done=True):
+            if end_offset < log.log_start_offset:
+                # The batch begins before the log start; where it goes from will be written again. Should a crash keep
+                # the batch, its first records are in the log again, and must have their epoch.
+                log.epochs.reach_back(end_offset)
+                self.here.write_epochs(log.epochs.entries)
+            # Also one that was asked for, and could not be written: what comes next is not what was to be deleted.
+            if self.directory.log_starts.get(self.key, 0) > end_offset:
+                self.directory.keep_log_start(self.key, min(log.log_start_offset, end_offset))
             self.directory.lower_checkpoints(self.key, end_offset)
             self.here.void_swaps()
             self._look_ups.forget()
@@ -495,7 +609,7 @@ class PartitionLog:
 
     def restart(self, offset: int) -> None:
         """Drop everything and begin anew, empty, at `offset`."""
-        with self.directory.guard("restart"):
+        with self.directory.guard("restart", half_done=True):
             self.directory.lower_checkpoints(self.key, 0)
             self.here.void_swaps()
             self._look_ups.forget()
@@ -503,7 +617,7 @@ class PartitionLog:
             self.here.drop_snapshots(lambda _: True)
             self.directory.keep_log_start(self.key, offset)
             self.log.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
-            self.here.create(self.log.active)
+            self.here.create(self.log.active, is_first=True)
             self.here.write_epochs([])
             self._reading.forget()
             self.generation += 1

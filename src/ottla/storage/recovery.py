@@ -1,21 +1,23 @@
 """Opening a log from its files: what was left whole is believed, what may be torn is read again.
 
-Rule 1: after a clean shutdown nothing is read but the end of the last segment and the newest snapshot.
+Rule 1: after a clean shutdown nothing is read but the end of the last segment and the newest snapshot. What was written
+        down then must be there: the log ends at its recovery point, and every segment is as long as its summary says.
+        Otherwise files were lost, and the log is refused: offsets that were given out must not be given out again.
 Rule 2: otherwise the segments from the recovery point on are read again; the first of them only from where it was last
         closed cleanly, as the snapshot written then tells. The log ends before the first batch that is torn, has the
-        wrong CRC, or does not follow the one before it; what comes after that is dropped, indexes and producer state
-        are made anew.
+        wrong CRC, or does not follow the one before it; indexes and producer state are made anew. What comes after the
+        end is set aside, where there is anything left in it to be read.
 Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
         repaired by cutting off what was acknowledged: the log is refused and a person decides.
 Rule 4: a segment begins where the one before it ends. Only the cleaner makes gaps between them, below the recovery
         point, and a retention that was interrupted, below the log start. Any other gap means that the end of the
         earlier segment was lost, even where it ends with a whole batch, and whatever `cleanup.policy` says.
-Rule 5: recovering again changes nothing.
+Rule 5: recovering again changes nothing. What recovery cuts off it cuts off for good.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
+from contextlib import suppress
 from itertools import zip_longest
-from typing import NamedTuple
 
 from ottla.config import INDEX_INTERVAL_BYTES, PRODUCER_ID_EXPIRATION_MS, Config
 from ottla.core.log import files
@@ -30,7 +32,8 @@ from ottla.io.ports import Buffer, Clock
 from ottla.kernel import BatchHeader, CorruptBatch, EndTxnMarker, crc_ok, read_end_txn_marker
 from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import BatchAt, BatchWalk, Damage
+from ottla.storage.batches import BatchAt, BatchWalk, Damage, DamagedAt, find_batch
+from ottla.storage.evidence import Left, end_fault, segments_fault
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.segment_files import SegmentFiles
 from ottla.wire.errors import Error, Refused
@@ -43,39 +46,42 @@ class LogDamaged(Refused):
         super().__init__(Error.KAFKA_STORAGE_ERROR, text)
 
 
-class Left(NamedTuple):
-    """How a log was left, as far as the directory knows."""
-
-    clean: bool = False
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
-    cleaned_up_to: int = 0
-
-
 def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]) -> Log:
     """The log as its files tell it; they are brought in order on the way."""
-    segments = _segments(here, listing, clock.wall_ms())
+    segments = _segments(listing, clock.wall_ms())
     if not segments:
+        _refuse(end_fault(here, left, left.log_start_offset))
         segments = [Segment(left.log_start_offset, created_ms=clock.wall_ms())]
-        here.create(segments[0])
+        here.create(segments[0], is_first=True)
+    if left.clean and left.by_ottla:
+        _refuse(segments_fault(here, segments))
+    _drop_orphans(here, listing)
     # Recovery makes the indexes of what it reads anew; before that a torn segment cannot be indexed.
-    whole = len(segments) if left.clean else _first_to_recover(segments, left.recovery_point)
+    whole = len(segments) if left.clean else _first_to_recover(here, name, segments, left.recovery_point)
     for segment in segments[:whole]:
         if _lacks_index(listing, segment):
             _mend(here.of(segment), config, "its size fits no index")
     epochs = _read_epochs(here, segments)
     epochs_on_disk = list(epochs.entries)
     if left.clean:
-        producers, end_offset = _load(here, name, config, left, segments)
+        producers, end_offset = _load(here, name, config, left, segments, clock.wall_ms())
     else:
-        producers, end_offset = _Recovery(here, name, config, left, epochs).run(segments)
+        recovery = _Recovery(here, name, config, left, epochs, clock.wall_ms())
+        producers, end_offset = recovery.run(segments, whole)
+    _refuse(end_fault(here, left, end_offset))
     log = Log(name, config, segments, end_offset=end_offset)
     log.producers, log.epochs = producers, epochs
     _settle(here, log, left, clock.wall_ms())
     if log.epochs.entries != epochs_on_disk:
         here.keep_epochs(log.epochs.entries)
+    if not left.clean:
+        _sync_recovered(here, log, whole)
     return log
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise LogDamaged(fault)
 
 
 def marker_in(header: BatchHeader, data: Buffer) -> EndTxnMarker | None:
@@ -136,35 +142,57 @@ def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list
     aborted = []
     for batch in BatchWalk(here.of(last).log, last.size):
         if not crc_ok(batch.data, 0, batch.header.size):
-            raise CorruptBatch(f"{here.of(last).log.path}: the batch at position {batch.position} has the wrong CRC")
+            raise DamagedAt(here.of(last).log, batch.position, "the batch has the wrong CRC")
         completed = producers.replay(batch.header, marker_in(batch.header, batch.data))
         if completed is not None and completed.aborted:
             aborted.append(completed.as_aborted())
     return aborted
 
 
-def _segments(here: PartitionFiles, listing: dict[str, int], now_ms: int) -> list[Segment]:
-    """The segments by the names and sizes of their files, nothing read yet; index files without a log go."""
+def _segments(listing: dict[str, int], now_ms: int) -> list[Segment]:
+    """The segments by the names and sizes of their files, nothing read yet."""
     segments = []
     for name, size in listing.items():
         parsed = parse_file(name)
-        if parsed is None or parsed.suffix or parsed.kind == files.SNAPSHOT:
+        if parsed is None or parsed.suffix or parsed.kind != files.LOG:
             continue
         base_offset = parsed.base_offset
-        if parsed.kind == files.LOG:
-            offset_entries = listing.get(file_name(base_offset, files.OFFSET_INDEX), 0) // OFFSET_ENTRY.size
-            time_entries = listing.get(file_name(base_offset, files.TIME_INDEX), 0) // TIME_ENTRY.size
-            segment = Segment(base_offset, now_ms, size, offset_entries=offset_entries, time_entries=time_entries)
-            segment.times_known = False
-            segments.append(segment)
-        elif file_name(base_offset, files.LOG) not in listing:
-            here.disk.remove(f"{here.path}/{name}")
+        offset_entries = listing.get(file_name(base_offset, files.OFFSET_INDEX), 0) // OFFSET_ENTRY.size
+        time_entries = listing.get(file_name(base_offset, files.TIME_INDEX), 0) // TIME_ENTRY.size
+        segment = Segment(base_offset, now_ms, size, offset_entries=offset_entries, time_entries=time_entries)
+        segment.times_known = False
+        segments.append(segment)
     return segments
 
 
-def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
-    """The segment of the last offset that was synced: its indexes may not have been."""
-    return max(0, bisect_left(segments, recovery_point, key=lambda one: one.base_offset) - 1)
+def _drop_orphans(here: PartitionFiles, listing: dict[str, int]) -> None:
+    """Index files without a log are what a crash left of a segment that was just made, or was about to go."""
+    for name in listing:
+        parsed = parse_file(name)
+        is_index = parsed is not None and not parsed.suffix and parsed.kind in files.INDEXES
+        if parsed is not None and is_index and file_name(parsed.base_offset, files.LOG) not in listing:
+            here.disk.remove(f"{here.path}/{name}")
+
+
+def _first_to_recover(here: PartitionFiles, name: str, segments: list[Segment], recovery_point: int) -> int:
+    """The segment of the recovery point. Where it begins there, the one before it may have indexes that were not
+    synced; the snapshot between the two tells (Rule 5 of `partition_files`)."""
+    index = bisect_right(segments, recovery_point, key=lambda one: one.base_offset) - 1
+    if index > 0 and segments[index].base_offset == recovery_point and here.snapshot_at(name, recovery_point) is None:
+        return index - 1
+    return max(index, 0)
+
+
+def _sync_recovered(here: PartitionFiles, log: Log, first: int) -> None:
+    """Make durable what was read again of closed segments, so that the next crash leaves less to read."""
+    closed = log.segments[first:-1]
+    for segment in closed:
+        here.of(segment).sync(indexes=True)
+    if closed:
+        sync = here.begin_sync()
+        sync.run()
+        sync.settle()
+        log.flushed(log.active.base_offset)
 
 
 def _lacks_index(listing: dict[str, int], segment: Segment) -> bool:
@@ -199,18 +227,28 @@ def _read_epochs(here: PartitionFiles, segments: list[Segment]) -> LeaderEpochs:
 
 
 def _load(
-    here: PartitionFiles, name: str, config: Config, left: Left, segments: list[Segment]
+    here: PartitionFiles, name: str, config: Config, left: Left, segments: list[Segment], now_ms: int
 ) -> tuple[Producers, int]:
     """Producer state and end of a log that was closed cleanly."""
     last = here.of(segments[-1])
     try:
         try:
-            end_offset = last.next_offset()
+            end = last.end()
         except BadIndex as error:
             _mend(last, config, error)
-            end_offset = last.next_offset()
+            end = last.end()
+        if end.damage is not None:
+            # All that is ever appended is numbered from here, so a damaged header is believed only if others agree.
+            if end.offset != (left.recovery_point or max(here.snapshots, default=0)):
+                raise end.damage
+            warn("log.damaged", log=name, end_offset=end.offset, error=end.damage.text)
+            # The damage is below the recovery point from now on: no recovery has to read past it.
+            segments.append(Segment(end.offset, created_ms=now_ms))
+            here.create(segments[-1])
         high_watermark = max(left.high_watermark, left.log_start_offset)
-        return rebuild_producers(here, name, segments, end_offset, high_watermark), end_offset
+        return rebuild_producers(here, name, segments, end.offset, high_watermark), end.offset
+    except BadIndex as error:
+        raise LogDamaged(f"{last.log.path} is damaged: {error}") from error
     except CorruptBatch as error:
         raise LogDamaged(error.text) from error
 
@@ -218,11 +256,18 @@ def _load(
 def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
     """Bring what is kept beside the batches in line with where the log really begins and ends."""
     if left.log_start_offset > log.end_offset:
-        warn("log.restarted", log=log.name, end_offset=log.end_offset, log_start_offset=left.log_start_offset)
+        # Everything up to there was deleted on request, and the end of the log was lost with the power.
         here.drop_summary()
-        here.remove(log.segments)
+        aside = here.set_aside(log.segments, now_ms)
+        warn(
+            "log.restarted",
+            log=log.name,
+            end_offset=log.end_offset,
+            log_start_offset=left.log_start_offset,
+            set_aside=aside,
+        )
         log.restarted(Segment(left.log_start_offset, created_ms=now_ms))
-        here.create(log.active)
+        here.create(log.active, is_first=True)
         here.write_epochs([])
     log.log_start_offset = max(left.log_start_offset, log.segments[0].base_offset)
     log.recovery_point = log.end_offset if left.clean else min(left.recovery_point, log.end_offset)
@@ -241,13 +286,17 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
         active.load_times()
     except BadIndex as error:
         _mend(active, log.config, error)
-    active.load_first_timestamp()
+    with suppress(CorruptBatch):  # Told to who reads it; until then time-based rolling counts from now.
+        active.load_first_timestamp()
 
 
 class _Recovery:
     """Reads again what may be torn, from the segment of the recovery point on."""
 
-    def __init__(self, here: PartitionFiles, name: str, config: Config, left: Left, epochs: LeaderEpochs) -> None:
+    def __init__(
+        self, here: PartitionFiles, name: str, config: Config, left: Left, epochs: LeaderEpochs, now_ms: int
+    ) -> None:
+        self._now_ms = now_ms
         self._here = here
         self._name = name
         self._index_interval_bytes = config[INDEX_INTERVAL_BYTES]
@@ -255,11 +304,12 @@ class _Recovery:
         self._log_start_offset = left.log_start_offset
         self._high_watermark = max(left.high_watermark, left.log_start_offset)
         self._epochs = epochs
+        self._cleaned_up_to = left.cleaned_up_to
         self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to, left.log_start_offset)
 
-    def run(self, segments: list[Segment]) -> tuple[Producers, int]:
-        """Producer state and end of the log; segments that do not count are taken out of the list."""
-        first = _first_to_recover(segments, self._recovery_point)
+    def run(self, segments: list[Segment], first: int) -> tuple[Producers, int]:
+        """Producer state and end of the log, read again from segment `first` on; those that do not count are taken out
+        of the list."""
         end_offset, counted = self._left_cleanly(segments, first)
         try:
             producers = rebuild_producers(
@@ -270,7 +320,9 @@ class _Recovery:
                     self._drop(segments, index, f"segment {segments[index].base_offset} does not follow {end_offset}")
                     break
                 if index > first:
-                    producers = self._as_kept(segments[index].base_offset, producers)
+                    producers = self._at_segment(segments[index].base_offset, end_offset, producers)
+                    producers.end_offset = segments[index].base_offset
+                    self._here.keep_snapshot(producers)
                 end_offset, damage = self._read(segments[index], end_offset, producers, counted)
                 counted = None
                 if damage is not None:
@@ -286,30 +338,36 @@ class _Recovery:
     def _left_cleanly(self, segments: list[Segment], first: int) -> tuple[int, Segment | None]:
         """How far the first segment was synced with its indexes, and its figures up to there (Rule 2).
 
-        A snapshot within a segment was written when the log was closed, after the indexes had been synced. One at the
-        end of a segment tells nothing: rolling writes it too, and syncs no index.
+        A snapshot within a segment was written when the log was closed, after the indexes had been synced. The one at
+        its end is of the next segment.
         """
         segment = segments[first]
         end = segments[first + 1].base_offset if first + 1 < len(segments) else self._recovery_point + 1
         inside = [
             one for one in self._here.snapshots if segment.base_offset < one < end and one <= self._recovery_point
         ]
-        if inside and self._here.load_snapshot(self._name, inside[-1], 0).end_offset == inside[-1]:
+        if inside and self._here.snapshot_at(self._name, inside[-1]) is not None:
             counted = self._here.of(segment).keep_before(inside[-1])
             if counted is not None:
                 return inside[-1], counted
         return segment.base_offset, None
 
-    def _as_kept(self, base_offset: int, producers: Producers) -> Producers:
-        """The snapshot taken at `base_offset` knows more than the batches before it: of those retention and the cleaner
-        may have taken some. It is believed where it was synced before they could."""
+    def _at_segment(self, base_offset: int, end_offset: int, producers: Producers) -> Producers:
+        """The producer state where a segment begins; the one before it ended at `end_offset`.
+
+        The snapshot taken there knows more than the batches before it: of those retention and the cleaner may have
+        taken some. It is believed where it was synced before they could. Without it, a gap that only the log start
+        makes legal is a loss: what the batches before it tell of a producer is out of date, and would refuse what that
+        producer sends next.
+        """
         if base_offset > max(self._recovery_point, self._log_start_offset):
             return producers
-        kept = self._here.load_snapshot(self._name, base_offset, 0)
-        if kept.end_offset != base_offset:
-            return producers
-        kept.adopt_undecided(producers)
-        return kept
+        kept = self._here.snapshot_at(self._name, base_offset)
+        if kept is not None:
+            kept.adopt_undecided(producers)
+            return kept
+        is_loss = end_offset < base_offset and base_offset > max(self._recovery_point, self._cleaned_up_to)
+        return Producers(self._name, base_offset) if is_loss else producers
 
     def _follows(self, segment: Segment, end_offset: int, *, is_first: bool) -> bool:
         if is_first or segment.base_offset == end_offset:
@@ -345,6 +403,8 @@ class _Recovery:
         damage = damage or walk.damage
         if damage is not None:
             self._cut(opened, damage, expected)
+        elif expected > max(self._recovery_point, segment.base_offset):
+            opened.mark_unsynced()
         segment.adopt(counted)
         opened.set_aborted(aborted)
         return expected, damage
@@ -355,7 +415,9 @@ class _Recovery:
             return f"offsets {header.base_offset} to {header.last_offset} do not follow {expected}"
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
             return f"offset {header.last_offset} is too far from the segment's base"
-        if header.last_offset >= self._recovery_point and not crc_ok(batch.data, 0, header.size):
+        # A marker that was flipped would show records that were aborted.
+        is_checked = header.last_offset >= self._recovery_point or header.is_control
+        if is_checked and not crc_ok(batch.data, 0, header.size):
             return "wrong CRC"
         return None
 
@@ -367,14 +429,30 @@ class _Recovery:
                 f"directory to start from another replica; `ottla log verify` shows what can still be read"
             )
         dropped = opened.segment.size - damage.position
-        warn("log.cut", path=opened.log.path, end_offset=end_offset, bytes=dropped, reason=damage.reason)
+        aside = None
+        if find_batch(opened.log, damage.position, opened.segment.size, end_offset) is not None:
+            aside = self._here.set_tail_aside(opened.segment, damage.position, self._now_ms)
+        warn(
+            "log.cut",
+            path=opened.log.path,
+            end_offset=end_offset,
+            bytes=dropped,
+            reason=damage.reason,
+            set_aside=aside,
+        )
         self._here.drop_summary()
-        opened.log.truncate(damage.position)
+        opened.cut(damage.position)
 
     def _drop(self, segments: list[Segment], index: int, reason: str) -> None:
         dropped = segments[index:]
         del segments[index:]
         if dropped:
-            warn("log.segments_dropped", log=self._name, segments=[one.base_offset for one in dropped], reason=reason)
             self._here.drop_summary()
-            self._here.remove(dropped)
+            aside = self._here.set_aside(dropped, self._now_ms)
+            warn(
+                "log.segments_dropped",
+                log=self._name,
+                segments=[one.base_offset for one in dropped],
+                reason=reason,
+                set_aside=aside,
+            )

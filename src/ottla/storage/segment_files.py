@@ -6,24 +6,45 @@ Rule 2: an index entry is a hint: it is followed only after the batch it points 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from ottla.config import INDEX_INTERVAL_BYTES, Config
 from ottla.core.log import files
-from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY_SIZE, AbortedTxn, BadIndex, decode_aborted
+from ottla.core.log.indexes import (
+    OFFSET_ENTRY,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY,
+    TXN_ENTRY_SIZE,
+    AbortedTxn,
+    BadIndex,
+    decode_aborted,
+)
 from ottla.core.log.segment import IndexEntries, Segment
 from ottla.io.ports import Buffer, Disk, File
 from ottla.kernel import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, find_time, read_header
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import headers
-from ottla.storage.index_file import IndexFile
+from ottla.storage.batches import DamagedAt, PassingHeaders, headers
+from ottla.storage.index_file import IndexFile, OutOfUse
+from ottla.storage.syncing import Changes, Sync, together
 
+_UNKNOWN = -1
 _BETWEEN_ENTRIES = 4096
 
 
 class Found(NamedTuple):
     position: int
     header: BatchHeader
+
+
+class End(NamedTuple):
+    """Where a segment ends, as the header of its last batch says."""
+
+    offset: int
+    """After its last record."""
+    damage: DamagedAt | None = None
+    """That batch has the wrong CRC, or one before it is none."""
 
 
 class TimeFound(NamedTuple):
@@ -58,15 +79,29 @@ class SegmentFiles:
         self.aborted_confirmed = False
         """Whether the transaction index was checked against the log; what this process wrote needs no check."""
         self._in_use = True
-        self.settled = True
-        """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
+        self._synced_size = segment.size
+        """How long the log was when it was last synced. One that is found on disk counts as synced, unless
+        `mark_unsynced` says otherwise."""
+        self._txn_changes = Changes()
 
     def path(self, kind: str) -> str:
         return f"{self._directory}/{files.file_name(self.segment.base_offset, kind, self.suffix)}"
 
     @property
+    def is_settled(self) -> bool:
+        """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
+        return (
+            self._synced_size == self.segment.size
+            and self._offsets.is_synced
+            and self._times.is_synced
+            and not self._txn_changes.are_unsynced
+        )
+
+    @property
     def log(self) -> File:
         if self._log is None:
+            if not self._in_use:
+                raise OutOfUse(self.path(files.LOG))
             self._log = self._disk.open(self.path(files.LOG))
         return self._log
 
@@ -80,7 +115,6 @@ class SegmentFiles:
 
     def append(self, batches: Sequence[Buffer]) -> None:
         """Write at the end; the segment's figures follow when the log has applied the batches."""
-        self.settled = False
         if self.segment.size == 0:
             # Kafka takes a segment without them for a broken one; an empty log does without.
             self._offsets.make()
@@ -94,33 +128,60 @@ class SegmentFiles:
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         aborted = self.aborted()
-        self._txn_file().write(len(aborted) * TXN_ENTRY_SIZE, [txn.encode()])
+        file = self._txn_file()
+        self._txn_changes.note()
+        file.write(len(aborted) * TXN_ENTRY_SIZE, [txn.encode()])
         aborted.append(txn)
+
+    def prepare_to_abort(self) -> None:
+        """Have the transaction index open, so that writing to it cannot fail for want of a file."""
+        self._txn_file()
 
     def finish_indexes(self) -> None:
         """End the time index with the segment's largest timestamp, and bring both indexes to their files."""
         self.load_times()
         if (entry := self.segment.time_entry()) is not None:
-            self.settled = False
             self._times.extend([entry])
         self._offsets.write_out()
         self._times.write_out()
 
-    def sync(self, *, indexes: bool) -> None:
-        """Make durable what was written. May run in a thread: what is taken out of use meanwhile needs no sync."""
+    def begin_sync(self, *, indexes: bool) -> Sync | None:
+        """Ready to make durable what was written; None where that is so. What is taken out of use before it has run
+        needs no sync."""
+        syncs: list[Sync] = []
+        if self._synced_size != self.segment.size:
+            syncs.append(Sync(self.log.sync, partial(self._settle_log, self.segment.size)))
         if indexes:
-            self.settled = True  # First, because what is written meanwhile counts.
-        try:
-            if self._log is not None:
-                self._log.sync()
-            if indexes:
-                self._offsets.sync()
-                self._times.sync()
-                if self._txns is not None:
-                    self._txns.sync()
-        except OSError:
-            if self._in_use:
-                raise
+            syncs += filter(None, (self._offsets.begin_sync(), self._times.begin_sync()))
+            if self._txn_changes.are_unsynced:
+                changes = self._txn_changes
+                syncs.append(Sync(self._txn_file().sync, partial(changes.settle, changes.made)))
+        if not syncs:
+            return None
+        everything = together(syncs)
+
+        def run() -> None:
+            try:
+                everything.run()
+            except OSError:
+                if self._in_use:
+                    raise
+
+        return Sync(run, everything.settle)
+
+    def _settle_log(self, size: int) -> None:
+        self._synced_size = size
+
+    def sync(self, *, indexes: bool) -> None:
+        """Make durable what was written, in this thread."""
+        sync = self.begin_sync(indexes=indexes)
+        if sync is not None:
+            sync.run()
+            sync.settle()
+
+    def mark_unsynced(self) -> None:
+        """A process that died wrote the log, and nobody knows what of it is durable."""
+        self._synced_size = _UNKNOWN
 
     def rename(self, suffix: str) -> None:
         """Give the files another suffix; they are opened anew when needed."""
@@ -138,19 +199,19 @@ class SegmentFiles:
             if self._disk.exists(self.path(kind)):
                 self._disk.remove(self.path(kind))
 
-    def release(self, *, log: bool) -> None:
-        """Close the indexes until they are needed again, and the log too if it has nothing to sync.
+    def release(self) -> None:
+        """Let go of the indexes until they are needed again, and of the log too if it has nothing to sync.
 
         Otherwise its file stays open: the system forgets about a write that failed when nobody has the file open.
         """
         self._offsets.release()
         self._times.release()
-        if log and self._log is not None:
-            self._log.close()
+        if self._synced_size == self.segment.size:
             self._log = None
 
     def retire(self) -> None:
-        """The files go out of use, though somebody may still read from the log: what is not synced needs no sync."""
+        """The files go out of use, though somebody may still read from the log: what is not synced needs no sync. They
+        are not closed here: who still reads has the file, and the last one to drop it closes it."""
         self._in_use = False
 
     def close(self) -> None:
@@ -166,9 +227,22 @@ class SegmentFiles:
     # Looking up.
 
     def locate(self, offset: int) -> Found | None:
-        """The first batch that ends at or after `offset`; None when the segment ends before."""
+        """The first batch that ends at or after `offset`; None when the segment ends before. `CorruptBatch` where the
+        offset may be in one that is damaged."""
         hint = self._offsets.floor(offset - self.segment.base_offset)
-        return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
+        try:
+            return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
+        except DamagedAt:
+            return self._locate_past_damage(hint, offset)
+
+    def _locate_past_damage(self, hint: tuple[int, ...] | None, offset: int) -> Found | None:
+        batches = PassingHeaders(self.log, hint[1] if hint else 0, self.segment.size)
+        for position, header in batches:
+            if header.last_offset >= offset:
+                if batches.damage is not None and header.base_offset > offset:
+                    raise batches.damage
+                return Found(position, header)
+        return None
 
     def end_offset_before(self, position: int) -> int:
         """The offset after the last batch that begins before `position`."""
@@ -204,19 +278,20 @@ class SegmentFiles:
             return position, None
         return position, header
 
-    def next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on.
-
-        Everything that is ever appended is numbered from here, so the last header is believed only if its CRC is right.
-        """
+    def end(self) -> End:
+        """Where the segment ends, found from the last index entry on."""
+        hint = self._offsets.last()
+        if hint is not None:
+            next(self._follow(hint))
+        batches = PassingHeaders(self.log, hint[1] if hint else 0, self.segment.size)
         last: Found | None = None
-        for found in self._follow(self._offsets.last()):
-            last = found
+        for position, header in batches:
+            last = Found(position, header)
         if last is None:
-            return self.segment.base_offset
+            return End(self.segment.base_offset)
         if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):
-            raise CorruptBatch(f"{self.log.path}: the last batch, at position {last.position}, has the wrong CRC")
-        return last.header.next_offset
+            return End(last.header.next_offset, DamagedAt(self.log, last.position, "the last batch has the wrong CRC"))
+        return End(last.header.next_offset, batches.damage)
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
@@ -229,7 +304,7 @@ class SegmentFiles:
             if header.max_timestamp >= timestamp:
                 data = self.log.read(position, header.size)
                 if not crc_ok(data, 0, header.size):
-                    raise CorruptBatch(f"{self.log.path}: the batch at position {position} has the wrong CRC")
+                    raise DamagedAt(self.log, position, "the batch has the wrong CRC")
                 found = find_time(data, 0, timestamp, from_offset)
                 if found is not None:
                     return TimeFound(*found, header.leader_epoch)
@@ -293,28 +368,53 @@ class SegmentFiles:
     def truncate(self, first: Found, config: Config) -> None:
         """Drop the batch `first` and all that follow, for good, and what the indexes say of them."""
         aborted = [txn for txn in self.aborted() if txn.last_offset < first.header.base_offset]
-        self.log.truncate(first.position)
-        self.log.sync()
+        self.cut(first.position)
         self.segment.size = first.position
         self.reindex(config)
         self.set_aborted(aborted)
 
+    def cut(self, position: int) -> None:
+        """Shorten the log for good: after a power loss what was cut off would stand behind what is written next."""
+        self.log.truncate(position)
+        self.log.sync()
+        self._synced_size = position
+
     def reindex(self, config: Config) -> None:
-        """Rebuild the offset and time index from the log."""
+        """Rebuild the offset and time index from the log; what they say is durable with the next sync."""
+        counted, offsets, times = self._counted_anew(config)
         self._before_rewriting()
-        self.settled = False
-        counted, interval = Segment(self.segment.base_offset), config[INDEX_INTERVAL_BYTES]
         self._offsets.clear()
         self._times.clear()
-        for _, header in headers(self.log, 0, self.segment.size):
-            self.add_index_entries(counted.appended((header,), interval))
+        self._offsets.add(offsets)
+        self._times.add(times)
         self.segment.adopt(counted)
 
     def mend(self, config: Config) -> None:
-        """Rebuild the offset and time index for good: after a clean shutdown what is there is believed."""
-        self.reindex(config)
-        self.finish_indexes()
-        self.sync(indexes=True)
+        """Rebuild the offset and time index for good: after a clean shutdown what is there is believed.
+
+        Damaged batches are left out. Where none that is whole follows them the indexes stay as they are.
+        """
+        counted, offsets, times = self._counted_anew(config)
+        if (entry := counted.time_entry()) is not None:
+            times += TIME_ENTRY.pack(*entry)
+        self._offsets.replace(bytes(offsets))
+        self._times.replace(bytes(times))
+        self.segment.adopt(counted)
+
+    def _counted_anew(self, config: Config) -> tuple[Segment, bytearray, bytearray]:
+        """The figures of the segment and the packed entries of both indexes, as the log tells them."""
+        base_offset, interval = self.segment.base_offset, config[INDEX_INTERVAL_BYTES]
+        counted, offsets, times = Segment(base_offset), bytearray(), bytearray()
+        for position, header in PassingHeaders(self.log, 0, self.segment.size):
+            counted.size = position  # Past what is damaged.
+            if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
+                raise DamagedAt(self.log, position, f"offset {header.last_offset} is too far from the segment's base")
+            for entry in counted.appended((header,), interval):
+                offsets += OFFSET_ENTRY.pack(*entry.offset)
+                if entry.time is not None:
+                    times += TIME_ENTRY.pack(*entry.time)
+        counted.size = self.segment.size
+        return counted, offsets, times
 
     def keep_before(self, offset: int) -> Segment | None:
         """Leave in the indexes what lies before `offset`; the figures up to there.
@@ -323,7 +423,7 @@ class SegmentFiles:
         """
         try:
             found = self.locate(offset)
-            if (found is None and self.next_offset() != offset) or (found and found.header.base_offset < offset):
+            if (found is None and self.end() != End(offset)) or (found and found.header.base_offset < offset):
                 return None
             position = self.segment.size if found is None else found.position
             relative = offset - self.segment.base_offset
@@ -336,11 +436,11 @@ class SegmentFiles:
                 counted.offset_of_max_timestamp = self._confirmed_time(last_time)
                 counted.max_timestamp = counted.last_timed = last_time[0]
             aborted = [txn for txn in self.aborted() if txn.last_offset < offset]
-            self.load_first_timestamp()
+            with suppress(CorruptBatch):
+                self.load_first_timestamp()
         except (BadIndex, CorruptBatch):
             return None
         counted.resume(self.segment.first_timestamp, position - last_indexed)
-        self.settled = False
         self._offsets.keep(offsets)
         self._times.keep(times)
         if len(aborted) < len(self.aborted()):
@@ -353,25 +453,26 @@ class SegmentFiles:
         kept = 0
         while self._aborted and kept < len(aborted) and self._aborted[kept : kept + 1] == aborted[kept : kept + 1]:
             kept += 1
-        self._aborted = aborted
-        self.aborted_confirmed = True
         if aborted or self._disk.exists(path):
             if not kept:
                 self._before_rewriting()
-            self.settled = False
             file = self._txn_file()
+            self._txn_changes.note()
             file.truncate(kept * TXN_ENTRY_SIZE)
             file.write(kept * TXN_ENTRY_SIZE, [b"".join(txn.encode() for txn in aborted[kept:])])
+        self._aborted = aborted
+        self.aborted_confirmed = True
 
     def clear_indexes(self) -> None:
         self._before_rewriting()
-        self.settled = False
         self._offsets.clear()
         self._times.clear()
         self.set_aborted([])
 
     def _txn_file(self) -> File:
         if self._txns is None:
+            if not self._in_use:
+                raise OutOfUse(self.path(files.TXN_INDEX))
             self._before_aborted()
             self._txns = self._disk.open(self.path(files.TXN_INDEX), create=True)
         return self._txns

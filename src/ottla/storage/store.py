@@ -2,10 +2,12 @@
 
 Rule 1: a directory that fails takes its logs offline and nothing else; the node goes on with the rest.
 Rule 2: a log that cannot be opened is offline by itself, with the reason; its neighbours are not touched. Its
-        directory is never marked as cleanly left, so that the next start looks at it as closely as this one.
+        directory is never marked as cleanly left, so that the next start looks at it as closely as this one. Nor is it
+        where a log could not be closed.
 Rule 3: a new log goes where the fewest bytes are, not the fewest logs, so that a new disk fills up.
 """
 
+import asyncio
 import uuid
 from asyncio import AbstractEventLoop, gather, get_running_loop
 from collections.abc import Callable, Iterable
@@ -42,13 +44,16 @@ class LogStore:
         self.logs: dict[Partition, PartitionLog] = {}
         self.offline: dict[Partition, str] = {}
         """Partitions that are here but cannot be used, and why."""
-        self._with_unopened: set[str] = set()
-        """Paths of the directories in which a log could not be opened."""
+        self._not_clean: set[str] = set()
+        """Paths of the directories in which a log could not be opened, or not be closed."""
         self.on_offline: Callable[[LogDirectory], None] = lambda _: None
         """Told, on the loop, of a directory that has failed."""
         self._loop: AbstractEventLoop | None = None
         self._doomed: list[tuple[int, str]] = []
         """Directories of deleted partitions, and when their bytes go."""
+        self._unsynced: dict[PartitionLog, None] = {}
+        """Those that have something beside the active segment to sync, the one that has waited longest first."""
+        self._has_unsynced = asyncio.Event()
 
     # Opening and closing.
 
@@ -102,13 +107,13 @@ class LogStore:
         trace("directory.opened", path=directory.path, logs=logs, left=left)
 
     async def _open_log(self, directory: LogDirectory, key: Partition, config: Config) -> None:
-        make = partial(PartitionLog, directory, *key, config, self.clock, self._random)
+        make = partial(PartitionLog, directory, *key, config, self.clock, self._random, self.note_unsynced)
         try:
             opened = await self.disk.in_thread(make)
         except Refused as refusal:
             warn("log.offline", topic=key[0], partition=key[1], reason=refusal.text)
             self.offline[key] = refusal.text
-            self._with_unopened.add(directory.path)
+            self._not_clean.add(directory.path)
             return
         other = self.logs.setdefault(key, opened)
         if other is not opened:
@@ -122,7 +127,7 @@ class LogStore:
         self.checkpoint()
         for directory in self.directories:
             try:
-                directory.close(clean=directory.path not in self._with_unopened, broker_epoch=broker_epoch)
+                directory.close(clean=directory.path not in self._not_clean, broker_epoch=broker_epoch)
             except Refused as refusal:
                 warn("directory.not_closed", path=directory.path, reason=refusal.text)
 
@@ -136,6 +141,7 @@ class LogStore:
                     await self.disk.in_thread(log.close)
                 except Refused as refusal:
                     warn("log.offline", topic=log.key[0], partition=log.key[1], reason=refusal.text)
+                    self._not_clean.add(directory.path)
 
         await gather(*(close_some() for _ in range(_CLOSING_AT_ONCE)))
 
@@ -157,6 +163,19 @@ class LogStore:
             log_starts={log.key: log.log.log_start_offset for log in logs},
         )
 
+    def note_unsynced(self, log: PartitionLog) -> None:
+        """A log has something to sync beside its active segment; `next_unsynced` hands it out."""
+        self._unsynced[log] = None
+        self._has_unsynced.set()
+
+    async def next_unsynced(self) -> PartitionLog:
+        while not self._unsynced:
+            self._has_unsynced.clear()
+            await self._has_unsynced.wait()
+        log = next(iter(self._unsynced))
+        del self._unsynced[log]
+        return log
+
     @property
     def unusable(self) -> list[str]:
         """The `log.dirs` that cannot be used, and what is in them."""
@@ -174,12 +193,17 @@ class LogStore:
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: Config) -> PartitionLog:
         """A new, empty log in the directory that holds the fewest bytes."""
-        if (topic, partition) in self.logs or (topic, partition) in self.offline:
+        if (topic, partition) in self.offline:
+            raise Refused(
+                Error.KAFKA_STORAGE_ERROR,
+                f"{topic}-{partition} is here, but cannot be used: {self.offline[topic, partition]}",
+            )
+        if (topic, partition) in self.logs:
             raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
         directory = self._roomiest()
         with directory.guard("create"):
             directory.forget([(topic, partition)])  # A crash may have come between an earlier topic's end and this.
-        log = PartitionLog(directory, topic, partition, config, self.clock, self._random)
+        log = PartitionLog(directory, topic, partition, config, self.clock, self._random, self.note_unsynced)
         log.set_topic_id(topic_id)
         self.logs[log.key] = log
         return log
@@ -254,8 +278,12 @@ class LogStore:
             warn("directory.not_removed", path=path, error=error)
 
     def _remove_directory(self, path: str) -> None:
-        for name in self.disk.list(path):
+        plain = self.disk.scan(path)
+        for name in plain:
             self.disk.remove(f"{path}/{name}")
+        for name in self.disk.list(path):
+            if name not in plain:
+                self._remove_directory(f"{path}/{name}")  # What recovery had set aside.
         self.disk.remove_directory(path)
 
 

@@ -4,6 +4,8 @@ Rule 1: nothing here stops the event loop for long: syncing, checkpoints and cle
         thousands of logs lets others have their turn now and then, and retention, whose every removal waits for the
         disk a few times, does so after each log that loses something.
 Rule 2: a log that refuses to be cleaned is left alone until the next start, and said so once.
+Rule 3: a segment is synced when it was closed, and its recovery point moves on: after a crash only what came later is
+        read again.
 """
 
 import asyncio
@@ -26,6 +28,8 @@ from ottla.storage.store import LogStore
 from ottla.wire.errors import Refused
 
 _LOOKED_AT_ONCE = 256
+_SYNCED_AT_ONCE = 2
+_OUT_OF_FILES_REST_S = 1.0
 
 
 class Upkeep:
@@ -74,7 +78,23 @@ class Upkeep:
             if now_ms - since_ms >= log.log.config[FLUSH_MS]:
                 del self._unflushed_since[log.key]
                 with _only_this_one("flush.failed", log.name):
-                    await flush_in_thread(log)
+                    await log.flush_in_thread()
+
+    async def sync_closed(self) -> None:
+        """For ever: sync the segments that were closed, a few logs at a time."""
+        await asyncio.gather(*(self._sync_closed() for _ in range(_SYNCED_AT_ONCE)))
+
+    async def _sync_closed(self) -> None:
+        while True:
+            log = await self._store.next_unsynced()
+            try:
+                while self._store.logs.get(log.key) is log and log.is_unsynced_beside_the_active_segment:
+                    await log.flush_in_thread(active=False)
+            except Refused as refusal:
+                warn("flush.failed", log=log.name, reason=refusal.text)
+                if log.directory.failure is None:
+                    await asyncio.sleep(_OUT_OF_FILES_REST_S)
+                    self._store.note_unsynced(log)
 
     async def checkpoint(self) -> None:
         """Write down, per directory, how far each log is synced, committed and trimmed."""
@@ -152,11 +172,3 @@ def _retain_topic(logs: list[PartitionLog], now_ms: int) -> int:
     for name, count in going.items():
         by_name[name].drop_front(count, f"ottla.topic.retention.bytes={limit}", now_ms)
     return sum(going.values())
-
-
-async def flush_in_thread(log: PartitionLog) -> None:
-    """Sync what was appended so far, while the loop goes on."""
-    flush = log.begin_flush()
-    with log.directory.guard("flush"):
-        await log.directory.disk.in_thread(flush.run)
-    log.end_flush(flush)

@@ -1,16 +1,23 @@
 """What a node does with bytes that are gone or wrong when it needs them."""
 
 import asyncio
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
 from broker_quorum_samples import Home, new_disk, run
+from broker_transaction_samples import Broker
 
 from ottla.broker.outlet import TransportOutlet
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
+from ottla.sim.faults import PowerLoss
+from ottla.sim.loop import run as sim_run
+from ottla.storage.log_directory import WrongDirectory
 from ottla.storage.recovery import LogDamaged
 from ottla.storage.slices import Slice
+from ottla.wire.errors import Refused
 
 LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 
@@ -33,6 +40,72 @@ def test_flipped_bit_in_the_metadata_log_is_no_decision(field_at: int) -> None:
     home.disk.flip_bit(path, 8 * (second + field_at))
     with pytest.raises(LogDamaged):
         run(home.open)
+
+
+def lost(disk: SimDisk, below: str) -> None:
+    """A directory is gone, and everything in it."""
+    for path in sorted((path for path in disk.contents() if f"{path}/".startswith(f"{below}/")), reverse=True):
+        if disk.contents()[path] is None:
+            disk.remove_directory(path)
+        else:
+            disk.remove(path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_directory_that_lost_its_metadata_is_no_new_cluster(clean: bool) -> None:
+    """The node started, empty, with another set of ids: topics and committed offsets were lost without a word."""
+    clock = SimClock()
+
+    async def main(_: object) -> None:
+        broker = await Broker(clock).start()
+        await broker.prepare()
+        if clean:
+            await broker.node.stop()
+        disk = broker.disk.after_kill()
+        lost(disk, "/data/__cluster_metadata-0")
+        before = disk.contents()
+        for _ in range(2):
+            with pytest.raises(Refused, match=r"__cluster_metadata-0 is missing, though a node has run here"):
+                await Broker(clock, disk).start()
+            disk = disk.after_kill()
+            assert "/data/__cluster_metadata-0" not in disk.contents()
+            topics = {path for path in before if path.startswith(("/data/t-", "/data/__consumer"))}
+            assert topics <= disk.contents().keys()
+
+    sim_run(main, 0, clock)
+
+
+@pytest.mark.parametrize("step", range(1, 40))
+def test_a_first_start_that_was_cut_short_is_followed_by_another(step: int) -> None:
+    """Whatever it has left is no sign of a node that has run."""
+    clock = SimClock()
+
+    async def main(_: object) -> None:
+        broker = Broker(clock)
+        broker.disk.crash_at(step)
+        with suppress(PowerLoss):
+            await broker.start()
+        for seed in range(3):
+            found = broker.disk.copy().after_power_loss(Random(seed))
+            await Broker(clock, found).start()
+        await Broker(clock, broker.disk.copy().after_kill()).start()
+
+    sim_run(main, 0, clock)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"junk", b"\xff\xfe", b"node.id=x\ncluster.id=c\n", b"version=9\n"])
+def test_garbage_in_meta_properties_is_told_in_a_sentence(garbage: bytes) -> None:
+    """It gave a traceback."""
+    clock = SimClock()
+
+    async def main(_: object) -> None:
+        disk = SimDisk(clock, Random(0))
+        disk.make_directory("/data")
+        disk.open("/data/meta.properties", create=True).write(0, [garbage])
+        with pytest.raises(WrongDirectory, match=r"/data/meta.properties does not say whose directory this is"):
+            await Broker(clock, disk).start()
+
+    sim_run(main, 0, clock)
 
 
 def test_answer_from_a_file_that_is_closed_ends_its_connection_and_no_other() -> None:

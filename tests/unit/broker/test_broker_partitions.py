@@ -18,11 +18,12 @@ from ottla.core.metadata.views import topic_seen
 from ottla.kernel import Record, build_batch
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
-from ottla.sim.faults import EIO, Fault
+from ottla.sim.faults import EIO, EMFILE, Fault
 from ottla.sim.loop import run
 from ottla.sim.network import SimNetwork, Weather
 from ottla.storage.atomic import write_unsynced
-from ottla.storage.upkeep import flush_in_thread
+from ottla.storage.log_directory import LogDirectory
+from ottla.storage.partition_log import PartitionLog
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.errors import Error, Refused
@@ -111,7 +112,7 @@ def test_what_somebody_else_synced_becomes_readable() -> None:
     async def scenario(place: Place) -> None:
         partition = await place.create("t", SYNCED)
         partition.append(batch(), acks=0)
-        await flush_in_thread(partition.log)
+        await partition.log.flush_in_thread()
         await asyncio.sleep(1)
         assert partition.high_watermark == 1
 
@@ -138,6 +139,72 @@ def test_disk_that_cannot_sync_is_told_to_who_waits() -> None:
         assert refusal is not None
         assert refusal.error is Error.KAFKA_STORAGE_ERROR
         assert partition.high_watermark == 0
+
+    simulated(scenario)
+
+
+def records_after_a_power_loss(place: Place, seed: int) -> int:
+    """How many of partition t-0 a machine finds that loses power now."""
+    found = place.disk.if_power_went(Random(seed))
+    directory = LogDirectory(found, "/data/a")
+    return PartitionLog(directory, "t", 0, Config.of(SYNCED), place.clock, Random(0)).log.end_offset
+
+
+def test_an_acknowledgement_waits_for_a_sync_that_began_after_its_append() -> None:
+    """One that was on its way already does not cover it. The disk tells, not the log (I18)."""
+
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", SYNCED)
+        assert partition.log.directory.path == "/data/a"
+        told = list[int]()
+
+        def acknowledged(offset: int) -> None:
+            assert partition.log.log.recovery_point >= offset
+            assert all(records_after_a_power_loss(place, seed) >= offset for seed in range(8))
+            told.append(offset)
+
+        for offset in range(1, 20):
+            partition.append(batch(), acks=-1)
+            partition.synced(offset).add_done_callback(lambda _, offset=offset: acknowledged(offset))
+            await asyncio.sleep(0.01)  # A sync takes up to 50 ms here.
+        await asyncio.sleep(1)
+        assert told == list(range(1, 20))
+
+    simulated(scenario)
+
+
+def test_a_sync_without_descriptors_is_told_and_done_when_there_are_some() -> None:
+    """What was appended is not lost, and readers must not wait until somebody appends again."""
+
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", SYNCED)
+        partition.append(batch(), acks=-1)
+        place.disk.faults.append(Fault(EMFILE, rate=1.0))
+        refusal = await partition.synced(1)
+        assert refusal is not None
+        assert refusal.error is Error.KAFKA_STORAGE_ERROR
+        assert "too many open files" in refusal.text
+        await asyncio.sleep(5)
+        assert partition.high_watermark == 0
+        place.disk.faults.clear()
+        await asyncio.sleep(5)
+        assert partition.high_watermark == 1
+        assert all(records_after_a_power_loss(place, seed) == 1 for seed in range(8))
+
+    simulated(scenario)
+
+
+def test_metadata_that_cannot_be_synced_for_want_of_descriptors_waits_for_some() -> None:
+    """Nothing was lost; yet the quorum was over for good."""
+
+    async def scenario(place: Place) -> None:
+        place.disk.faults.append(Fault(EMFILE, operations=("sync_directory",), suffix="__cluster_metadata-0", rate=1.0))
+        place.node.metadata._log.roll()
+        creating = asyncio.ensure_future(place.create("t", {}))
+        await asyncio.sleep(5)
+        assert not creating.done()
+        place.disk.faults.clear()
+        assert (await creating).name == "t-0"
 
     simulated(scenario)
 

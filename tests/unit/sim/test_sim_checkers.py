@@ -245,6 +245,43 @@ def test_young_records_are_left_alone():
         checkers.check_live(history, without(make_seen(history), 4, 5))
 
 
+def test_a_young_record_before_the_log_start_keeps_nothing_from_the_cleaner():
+    """Seed 900805: it is as good as gone."""
+    history = make_history(Policy(compact=True, delete=False, min_compaction_lag_ms=100))
+    history.batches[0] = replace(history.batches[0], max_timestamp=9_000)
+    history.start_offset = 2
+    history.cleaned(1_150, 8)
+    assert history.cleanings[-1].limit == 8
+    history.start_offset = 1
+    history.cleaned(1_150, 8)
+    assert history.cleanings[-1].limit == 0
+
+
+@pytest.mark.parametrize(("durable_end", "start_offset", "excused"), [(8, 9, True), (9, 9, False), (8, 8, False)])
+def test_an_open_transaction_is_forgotten_only_with_records_that_were_lost_and_deleted(
+    durable_end, start_offset, excused
+):
+    """Seed 900567: the log start made the loss legal; nothing of the transaction is left to be read."""
+    history = make_history()
+    history.durable_end, history.asked_start = durable_end, 9
+    seen = make_seen(history)
+    left = tuple(batch for batch in seen.batches if batch.last_offset >= start_offset)
+    forgotten = {pid: one for pid, one in seen.producers.items() if pid != 7}
+    seen = replace(
+        seen,
+        start_offset=start_offset,
+        batches=left,
+        producers=forgotten,
+        epochs=((0, start_offset),),
+        last_stable_offset=start_offset,
+    )
+    if excused:
+        checkers.check_recovered(history, seen)
+    else:
+        with pytest.raises(Violation, match="I19: producer 7 is forgotten"):
+            checkers.check_recovered(history, seen)
+
+
 def test_read_committed_sees_no_aborted_record_and_misses_no_committed_one():
     history = make_history()
     seen = make_seen(history)

@@ -1,7 +1,10 @@
 """Cleaning in a thread while the loop appends, truncates and deletes; and what makes a node do it."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -322,6 +325,96 @@ def test_work_on_a_log_that_was_changed_meanwhile_is_thrown_away(change: str, af
             left = store.directories[0].left(("topic", 0))
             assert (left.recovery_point, left.cleaned_up_to) == (0, 0)
             assert make(store).log.end_offset == 0
+
+    simulated(scenario)
+
+
+SLOW = Config.of(
+    {
+        "cleanup.policy": "compact,delete",
+        "internal.segment.bytes": "400",
+        "min.cleanable.dirty.ratio": "0.01",
+        "index.interval.bytes": "0",
+        "retention.ms": str(10**12),
+    },
+    broker={"log.cleaner.dedupe.buffer.size": "100000", "log.cleaner.io.max.bytes.per.second": "1000"},
+)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 6])
+def test_retention_may_take_segments_while_the_cleaner_rests_or_works(taken: int) -> None:
+    """A file that is gone was taken for a failure of the disk, and the node went offline for good. Seen with a topic
+    that is both compacted and deleted, and a cleaner that keeps to `log.cleaner.io.max.bytes.per.second`."""
+
+    async def scenario(wait_ms: int, store: LogStore, _: SimDisk) -> None:
+        log = make(store, settings=SLOW)
+        for number in range(30):
+            put(log, f"k{number}", f"v{number}")  # All keys differ: no group becomes smaller, so there are many.
+        close_segment(log)
+        assert len(log.log.segments) == 7
+        first_kept = log.log.segments[taken].base_offset
+        cleaning = asyncio.create_task(cleaned(log))
+        await asyncio.sleep(wait_ms / 1000)
+        log.delete_records(first_kept)
+        log.retain(NOW)
+        with suppress(CleaningVoid):
+            await cleaning
+        assert store.directories[0].failure is None
+        assert [record.offset for record in records(log)] == list(range(first_kept, 30))
+        assert not any(name.endswith((files.CLEANED, files.SWAP)) for name in store.disk.list(log.here.path))
+
+    for wait_ms in range(0, 4000, 130):
+        simulated(partial(scenario, wait_ms))
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_a_topic_that_is_made_again_gets_nothing_from_the_cleaner_of_the_old_one(after: int) -> None:
+    """Its thread writes where the old topic was. A crash right then must not swap old records into the new topic."""
+
+    async def scenario(store: LogStore, disk: SimDisk) -> None:
+        log = make(store)
+        fill(log)
+        found = list[SimDisk]()
+
+        def make_again() -> None:
+            store.delete(("topic", 0))
+            again = make(store)
+            put(again, "new", "new")
+
+        held, candidate = Held(disk), what(log)
+        held.between = [lambda: None] * after + [make_again, *[lambda: found.append(disk.copy().after_kill())] * 9]
+        with suppress(CleaningVoid):
+            await clean(log, candidate, NOW)
+        if held.between and len(held.between) > 9:
+            return  # It was done before.
+        found.append(disk.copy().after_kill())
+        for crashed in found:
+            other = LogStore(crashed, disk.clock, Random(1))
+            await other.open(["/d"], "cluster", 1, lambda _: COMPACT)
+            assert [record.key for record in records(other.get("topic", 0))] == [b"new"]
+
+    simulated(scenario)
+
+
+def test_a_swap_without_descriptors_leaves_the_log_as_it_was() -> None:
+    """The originals are out of use, and the directory has to be synced before the new one takes their place."""
+
+    async def scenario(store: LogStore, disk: SimDisk) -> None:
+        for nth in range(1, 60):
+            log = make(store, f"topic-{nth}")
+            fill(log, 12)
+            before = folded(log)
+            disk.faults = [Fault(errno.EMFILE, ("open", "sync_directory", "list", "scan"), nth=nth)]
+            with suppress(Refused):
+                await cleaned(log)
+            disk.faults = []
+            assert store.directories[0].failure is None
+            assert folded(log) == before
+            put(log, "k0", "newest")
+            close_segment(log)
+            await cleaned(log)
+            assert folded(log) == before | {b"k0": b"newest"}
+            assert not any(files.SWAP in path or files.CLEANED in path for path in disk.contents())
 
     simulated(scenario)
 

@@ -54,6 +54,19 @@ def test_meta_properties_without_a_directory_id_get_one(tmp_path: Path) -> None:
     assert MetaProperties.decode((tmp_path / files.META_PROPERTIES).read_bytes()).directory_id == bytes([7] * 16)
 
 
+@pytest.mark.parametrize("there", ["topic-0", "__cluster_metadata-0", files.RECOVERY_POINTS, files.CLEAN_SHUTDOWN])
+def test_a_directory_that_was_used_and_lost_its_meta_properties_is_not_taken_anew(tmp_path: Path, there: str) -> None:
+    """It would become part of another cluster, with everything in it."""
+    if "-0" in there:
+        (tmp_path / there).mkdir()
+    else:
+        (tmp_path / there).write_bytes(b"")
+    directory = LogDirectory(QuickDisk(), str(tmp_path))
+    with pytest.raises(WrongDirectory, match=rf"{files.META_PROPERTIES} is missing, though there is {there}"):
+        directory.claim("cluster", 1, new_id)
+    assert not (tmp_path / files.META_PROPERTIES).exists()
+
+
 def test_meta_properties_that_cannot_be_read_are_never_replaced(tmp_path: Path) -> None:
     (tmp_path / files.META_PROPERTIES).write_bytes(b"junk")
     directory = LogDirectory(QuickDisk(), str(tmp_path))

@@ -20,7 +20,7 @@ def filled(entry: Struct, entries: list[tuple[int, int]], *, reopened_after: int
     index = IndexFile(disk, PATH, entry, 0)
     for number, fields in enumerate(entries):
         if number == reopened_after:
-            index.sync()
+            index.write_out()
             index.close()
             index = IndexFile(disk, PATH, entry, number)
         index.extend([fields])

@@ -1,6 +1,7 @@
 """What random runs of the simulator taught about power losses, each in its shortest form."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from ottla.core.log import files
 from ottla.kernel import CorruptBatch, read_header
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
+from ottla.sim.faults import PowerLoss
 from ottla.storage.recovery import LogDamaged
 
 TRIES = 30
@@ -25,6 +27,20 @@ def after_power_losses(place: Place) -> Iterator[Place]:
         found.disk = disk.copy().after_power_loss(Random(seed))
         found.open()
         yield found
+
+
+def at_every_crash_point(make: Callable[[], Place], operation: Callable[[Place], object]) -> Iterator[Place]:
+    """The place that `make` gives, opened after the power was lost before some disk step of `operation`."""
+    for step in count(1):
+        place = make()
+        assert isinstance(place.disk, SimDisk)
+        place.disk.crash_at(place.disk.step + step)
+        try:
+            operation(place)
+        except PowerLoss:
+            yield from after_power_losses(place)
+        else:
+            return
 
 
 def test_the_name_of_a_new_log_directory_is_durable():
@@ -128,6 +144,51 @@ def test_a_truncation_into_a_batch_before_the_log_start_takes_the_start_along():
     for found in after_power_losses(place):
         assert found.log.log.end_offset <= 4
         assert found.append(1).first_offset == found.offsets()[0]
+
+
+def test_records_that_a_half_done_truncation_brings_back_have_their_epoch():
+    """The log start goes back to where the batch begins; a crash may keep the batch, and followers ask for epochs."""
+
+    def with_a_start_inside_a_batch() -> Place:
+        place = in_memory()
+        place.append(4)
+        place.append(4, leader_epoch=3)
+        place.log.flush()
+        place.commit()
+        place.log.delete_records(6)
+        return place
+
+    starts = set()
+    for found in at_every_crash_point(with_a_start_inside_a_batch, lambda place: place.log.truncate(7)):
+        state = found.log.log
+        starts.add((state.log_start_offset, state.end_offset))
+        if state.end_offset > state.log_start_offset:
+            assert state.epochs.epoch_at(state.log_start_offset) == 3
+    assert (4, 8) in starts, "a crash before the cut, after the log start was lowered"
+
+
+def test_what_was_lost_below_the_log_start_leaves_no_outdated_producers():
+    """DeleteRecords makes a loss below it legal, not what older batches tell of a producer that has written since."""
+    place = in_memory()
+    place.append(1, producer_id=7, epoch=0)
+    place.log.roll()
+    place.log.flush()
+    place.checkpoint()
+    place.append(1, producer_id=7, epoch=1)
+    place.append(1, producer_id=8)
+    place.log.roll()
+    place.append(2)
+    place.commit()
+    place.log.delete_records(4)
+    kept = 0
+    for found in after_power_losses(place):
+        state = found.log.log
+        assert state.log_start_offset == 4
+        if state.end_offset == 5 and (known := state.producers.by_id.get(7)) is not None:
+            assert known.epoch == 1
+        kept += state.end_offset == 5 and 7 not in state.producers.by_id
+        found.append(1, producer_id=7, epoch=1, sequence=1)
+    assert kept, "the segment in the middle is lost, the one after it is not"
 
 
 def test_a_watermark_above_what_was_recovered_does_not_count_for_what_is_written_next():

@@ -6,6 +6,9 @@ import pytest
 from storage_samples import KEY, NOW, Place, in_memory, numbered, on_disk
 
 from ottla.core.log import files
+from ottla.core.log.producers import Producer
+from ottla.core.log.snapshots import encode_snapshot
+from ottla.kernel import HEADER_SIZE, ControlType, read_end_txn_marker, read_header
 from ottla.observe.trace import Event, names, recording
 from ottla.storage.recovery import LogDamaged
 
@@ -258,14 +261,10 @@ def test_index_files_without_a_log_go(tmp_path: Path) -> None:
     assert not place.disk.exists(place.file(99, files.OFFSET_INDEX))
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_log_start_past_the_end_restarts_the_log_there(tmp_path: Path, clean: bool) -> None:
+def test_a_log_start_past_the_end_restarts_the_log_there(tmp_path: Path) -> None:
     """The records up to it were deleted, and the rest was lost: what is left lies before the log."""
     place = fill(on_disk(tmp_path))
-    if clean:
-        place.close()
-    else:
-        place.kill()
+    place.kill()
     place.write_offsets(files.LOG_STARTS, 50)
     for _ in range(2):
         place.open()
@@ -306,3 +305,49 @@ def test_a_gap_inside_a_segment_is_legal(tmp_path: Path) -> None:
     place.reopen(clean=False)
     assert place.offsets() == [0, 5, 9]
     assert place.directory.recovery_points.get(KEY, 0) == 0
+
+
+def snapshot_of_a_stranger(place: Place, offset: int) -> None:
+    """A snapshot that can be read and contradicts the batches, as one may that was written before a crash: what it knew
+    is lost, and other records have taken its place."""
+    place.write_bytes(place.file(offset, files.SNAPSHOT), encode_snapshot([Producer(66, epoch=9, last_timestamp=NOW)]))
+
+
+def test_a_snapshot_where_a_segment_begins_above_the_recovery_point_is_not_believed(tmp_path: Path) -> None:
+    place = fill(on_disk(tmp_path, segment_bytes=300))
+    place.kill()
+    snapshot_of_a_stranger(place, place.bases()[1])
+    place.open()
+    assert list(place.log.log.producers.by_id) == [5]
+
+
+def test_a_snapshot_within_a_segment_above_the_recovery_point_is_not_believed(tmp_path: Path) -> None:
+    place = fill(on_disk(tmp_path))
+    place.reopen(clean=True)
+    place.append(1, producer_id=5, sequence=12)
+    place.log.roll()
+    place.kill()
+    place.write_offsets(files.RECOVERY_POINTS, 11)
+    snapshot_of_a_stranger(place, 12)
+    place.open()
+    assert list(place.log.log.producers.by_id) == [5]
+
+
+def test_a_flipped_marker_below_the_recovery_point_commits_nothing() -> None:
+    """A wrong CRC there is no reason to cut, but what was aborted must not be shown."""
+    place = in_memory()
+    place.append(2, producer_id=7, transactional=True)
+    marker = place.end_txn(7, commit=False).first_offset
+    place.append(1)
+    place.commit()
+    place.log.flush()
+    place.checkpoint()
+    place.kill()
+    data = bytearray(place.read_bytes(place.file(0)))
+    at = read_header(bytes(data)).size
+    assert read_header(bytes(data), at).base_offset == marker
+    data[at + HEADER_SIZE + 8] ^= 1  # Abort becomes commit.
+    assert read_end_txn_marker(memoryview(data)[at:]).control_type is ControlType.COMMIT
+    place.write_bytes(place.file(0), bytes(data))
+    with pytest.raises(LogDamaged, match="wrong CRC"):
+        place.open()

@@ -1,6 +1,7 @@
 """All the logs of a node over several directories: placement, failure, deletion, restart."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -41,6 +42,10 @@ def make(
     for _ in range(records):
         log.append(bytearray(batch()), 0)
     return log
+
+
+def formatted(path: Path) -> None:
+    (path / files.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\ncluster.id=cluster\n")
 
 
 def where(store: LogStore) -> dict[str, str]:
@@ -239,6 +244,7 @@ def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
         paths = [str(tmp_path / name) for name in "ab"]
         for path in paths:
             (Path(path) / "topic-0").mkdir(parents=True)
+            formatted(Path(path))
         with pytest.raises(WrongDirectory, match="move one of them away"):
             await opened(paths)
 
@@ -277,7 +283,7 @@ def test_a_directory_that_fails_takes_its_logs_offline_and_nothing_else() -> Non
         for log in on_a:
             assert refusal(store.get, *log.key) is Error.KAFKA_STORAGE_ERROR
             assert "/a" in store.offline[log.key]
-            assert refusal(make, store, *log.key) is Error.TOPIC_ALREADY_EXISTS
+            assert refusal(make, store, *log.key) is Error.KAFKA_STORAGE_ERROR
         for log in on_b:
             assert store.get(*log.key).append(bytearray(batch()), 0).first_offset == 1
         assert make(store, "new").directory.path == "/b"
@@ -353,6 +359,7 @@ def test_a_damaged_log_is_offline_by_itself_and_its_directory_never_counts_as_cl
 def test_strangers_in_a_directory_are_left_alone(tmp_path: Path) -> None:
     for name in ("__cluster_metadata-0", "lost+found", "topic-0.0123456789abcdef0123456789abcdef-future"):
         (tmp_path / name).mkdir()
+    formatted(tmp_path)
 
     async def scenario() -> None:
         store = await opened([str(tmp_path)])
@@ -363,15 +370,32 @@ def test_strangers_in_a_directory_are_left_alone(tmp_path: Path) -> None:
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 3
 
 
+class UnremovableDirectories(QuickDisk):
+    def remove_directory(self, path: str) -> None:
+        raise OSError(errno.EBUSY, "busy", path)
+
+
 def test_a_directory_that_cannot_be_purged_is_said_and_kept(tmp_path: Path) -> None:
     async def scenario() -> list[Event]:
-        store = await opened([str(tmp_path)])
+        store = await opened([str(tmp_path)], UnremovableDirectories())
         make(store, "topic")
         store.delete(("topic", 0))
-        (doomed,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-        (doomed / "inner").mkdir()
         with recording() as events:
             await store.purge(10**15)
         return events
 
     assert "directory.not_removed" in names(asyncio.run(scenario()))
+
+
+def test_what_recovery_has_set_aside_goes_with_its_topic(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await opened([str(tmp_path)])
+        make(store, "topic")
+        aside = tmp_path / "topic-0" / f"{files.SET_ASIDE}-20330518T033320Z-1"
+        aside.mkdir()
+        (aside / files.file_name(7, files.LOG)).write_bytes(b"kept")
+        store.delete(("topic", 0))
+        await store.purge(10**15)
+
+    asyncio.run(scenario())
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]

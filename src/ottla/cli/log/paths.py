@@ -46,8 +46,8 @@ _NAMED = {
     files.CLEANER_OFFSETS: Kind.OFFSETS,
     BOOTSTRAP: Kind.LOG,
 }
-# Made by Kafka beside the segments; they hold nothing of the log.
-OTHER_FILES = {"quorum-state", "topic.metadata", files.LOCK, files.CLEAN_SHUTDOWN}
+# Made by Kafka or Ottla beside the segments; they hold nothing of the log.
+OTHER_FILES = {"quorum-state", "topic.metadata", files.LOCK, files.CLEAN_SHUTDOWN, files.REFUSED}
 
 
 class LogFile(NamedTuple):

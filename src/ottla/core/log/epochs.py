@@ -46,6 +46,11 @@ class LeaderEpochs:
         self.entries[:covered] = [EpochStart(self.entries[covered - 1].epoch, start_offset)]
         return True
 
+    def reach_back(self, start_offset: int) -> None:
+        """The front of the log comes back: the epoch that covers it starts at `start_offset` again."""
+        if self.entries and self.entries[0].start_offset > start_offset:
+            self.entries[0] = EpochStart(self.entries[0].epoch, start_offset)
+
     def end_offset_of(self, epoch: int, log_end_offset: int) -> EpochStart:
         """The largest known epoch up to `epoch` and where it ended (OffsetForLeaderEpoch)."""
         if epoch == UNDEFINED_EPOCH:

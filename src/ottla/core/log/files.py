@@ -8,6 +8,8 @@ offset. A second ending tells what a file is in the middle of:
 `.swap`     a whole cleaned segment on its way to replace the originals
 `.deleted`  out of use, removed once the last reader is done
 
+What recovery could not use is in a directory `ottla-set-aside-...` within that of the partition. Kafka overlooks it.
+
 A partition lives in `topic-partition`; the name ends in `.<32 hex digits>-delete` once the topic is deleted, in
 `.<32 hex digits>-future` while it moves between disks, in `.<32 hex digits>-stray` when the cluster does not know it.
 """
@@ -32,9 +34,17 @@ PARTITION_METADATA = "partition.metadata"
 SEGMENT_SUMMARY = "ottla-segment-summary"
 """Ottla's own; Kafka leaves alone what it does not know."""
 
+REFUSED = "ottla-refused"
+"""Ottla's own: this log was closed cleanly and then found damaged. So it counts as cleanly closed until it was opened,
+however often the node crashes meanwhile."""
+SET_ASIDE = "ottla-set-aside"
+"""How directories begin that hold what recovery could not use."""
+
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+OWN_CLEAN_SHUTDOWN = "ottla-clean-shutdown"
+"""Ottla's own, with the same contents: where they differ, Kafka was the last to leave the directory."""
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"

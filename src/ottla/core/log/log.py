@@ -149,15 +149,19 @@ class Log:
 
     # Letting go.
 
-    def advance_log_start(self, offset: int) -> bool:
-        """Records before `offset` count as deleted from now on; True when that was news."""
+    def is_new_start(self, offset: int) -> bool:
+        """Whether records before `offset` are still there; refused if that must not be asked for."""
         if offset > self.high_watermark:
             raise Refused(
                 Error.OFFSET_OUT_OF_RANGE,
                 f"{self.name}: records up to offset {offset} cannot be deleted: "
                 f"the high watermark is {self.high_watermark}",
             )
-        if offset <= self.log_start_offset:
+        return offset > self.log_start_offset
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Records before `offset` count as deleted from now on; True when that was news."""
+        if not self.is_new_start(offset):
             return False
         self.log_start_offset = offset
         self.epochs.truncate_start(offset)

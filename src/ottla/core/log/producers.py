@@ -325,6 +325,11 @@ class Producers:
             return first_open if first_undecided is None else first_undecided
         return min(first_open, first_undecided)
 
+    def has_open(self, header: BatchHeader) -> bool:
+        """Whether a transaction of the batch's producer is open."""
+        known = self.by_id.get(header.producer_id)
+        return known is not None and known.txn_first_offset is not None
+
     def adopt_undecided(self, other: "Producers") -> None:
         """Take over which ended transactions readers may not know yet, from a state that was replayed from earlier."""
         self._undecided = dict(other._undecided)
