@@ -1,9 +1,8 @@
 """`python -m bench.watched FILE serve ...`: `ottla serve ...`, and how long its event loop was ever held up.
 
-A thread asks the loop for a sign of life, over and over, and takes the CPU time that the loop's thread has used until it
-gives one. That is how long something that arrives has to wait for the loop, told so that a busy machine does not change
-it: what others do with the processors meanwhile does not count. What the loop's thread waits for (a disk, a lock) does
-not count either; `longest_wall_s` has that, and everything else.
+A thread asks the loop for a sign of life, over and over, and takes the CPU time that the loop's thread has used until
+it gives one. So long would something that arrives have waited for the loop. CPU time does not depend on what else the
+machine does. It leaves out what the loop's thread waits for (a disk, a lock); `wall_s` has that, and everything else.
 
 FILE is shared memory: `Holds` reads it in another process.
 """
@@ -51,8 +50,13 @@ class Holds:
             time.sleep(_PAUSE_S)
 
     def read(self) -> Hold:
-        _, signs, cpu_s, wall_s = _LAYOUT.unpack_from(self._shared)
-        return Hold(int(signs), cpu_s, wall_s)
+        """Waits for a sign of life that was asked for after this was called: a hold may still go on."""
+        _, before, _, _ = _LAYOUT.unpack_from(self._shared)
+        while True:
+            _, signs, cpu_s, wall_s = _LAYOUT.unpack_from(self._shared)
+            if signs >= before + 2:
+                return Hold(int(signs), cpu_s, wall_s)
+            time.sleep(_PAUSE_S)
 
 
 class _Watcher(threading.Thread):
