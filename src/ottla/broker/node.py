@@ -8,9 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from ottla.broker.connection import ROOM_BYTES, SHARED_BUFFER_BYTES, Connection
+from ottla.broker.backlog import Backlog
+from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
+from ottla.broker.frame_memory import FrameMemory
 from ottla.broker.groups import GroupCoordinator
+from ottla.broker.half_frame import ROOM_BYTES
 from ottla.broker.intake import Intake
 from ottla.broker.outbox import Outbox
 from ottla.broker.paced_reads import Lookout
@@ -49,6 +52,7 @@ from ottla.config import (
     InvalidConfig,
 )
 from ottla.config.listeners import Endpoint, listeners
+from ottla.config.network import QUEUED_MAX_REQUEST_BYTES
 from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.log.checkpoints import MetaProperties
 from ottla.core.log.files import META_PROPERTIES
@@ -109,6 +113,8 @@ class Node:
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
         self.intake = Intake(SHARED_BUFFER_BYTES, clock)
         self.rooms = Rooms(ROOM_BYTES)
+        self.frame_memory = FrameMemory(config[QUEUED_MAX_REQUEST_BYTES])
+        self.backlog = Backlog(clock)
         self.outbox = Outbox()
         self.vigil = Vigil(processors=processors)
         self.lookout = Lookout(clock)

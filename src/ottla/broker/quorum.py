@@ -224,6 +224,12 @@ class MetadataQuorum:
 
     async def propose(self, decide: Callable[[Image], Decision[R]]) -> R:
         """Have something decided; the reply once it is committed. A `Refused` of `decide` is the caller's."""
+        reply = self.decide(decide)
+        await self.committed()
+        return reply
+
+    def decide(self, decide: Callable[[Image], Decision[R]]) -> R:
+        """Have something decided and written; nobody may be told before `committed`."""
         self._check_usable()
         decision = decide(self._ahead)
         if decision.records:
@@ -232,9 +238,12 @@ class MetadataQuorum:
             for record in decision.records:
                 self._ahead.replay(record)
             self._uncommitted.append((self.end_offset, decision.records))
+        return decision.reply
+
+    async def committed(self) -> None:
+        """Wait until everything decided so far is committed."""
         if self.high_watermark < self.end_offset:
             await self._committed(self.end_offset)
-        return decision.reply
 
     def _check_usable(self) -> None:
         if self.failure is not None:

@@ -10,7 +10,7 @@ Rule 4: one timer serves all, with Kafka's precision of a millisecond. It is set
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
@@ -82,6 +82,22 @@ class Waiter:
         self._done = done
 
     def result(self) -> Callable[[], Any]:
+        return self._look
+
+    def __await__(self) -> Generator[Any, None, Callable[[], Any]]:
+        """For a coroutine, which needs a future."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: Waiter) -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        self._done = wake
+        try:
+            yield from woken
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
         return self._look
 
     def tell(self) -> None:

@@ -405,6 +405,10 @@ class PartitionLog:
                 self.here.write_epochs(self.log.epochs.entries)
         return self.log.log_start_offset
 
+    def log_start_kept(self) -> None:
+        """After `log.advance_log_start`: the new log start is durable, so that older leader epochs may go."""
+        self.here.keep_epochs(self.log.epochs.entries)
+
     def retain(self, now_ms: int) -> int:
         """Let go of what retention says, and of the files whose time has come; how many segments went."""
         removed = 0

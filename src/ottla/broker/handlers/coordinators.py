@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ottla.broker.dispatch import Call
 from ottla.broker.internal_topics import ensure_internal_topic
-from ottla.core.coordination import partition_of
+from ottla.core.coordination import hash_cost, partition_of
 from ottla.core.metadata.image import Endpoint
 from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -38,9 +38,12 @@ async def _find(keys: Iterable[str], key_type: int, call: Call) -> list[Coordina
             is_known = key_type == _SHARE and call.version >= _SHARE_SINCE
             raise Refused(Error.COORDINATOR_NOT_AVAILABLE if is_known else Error.INVALID_REQUEST)
         await ensure_internal_topic(call.node, topic)
-    except Refused as refusal:
-        return [_nobody(key, refusal.error) for key in keys]
-    return [_coordinator(key, topic, call) for key in keys]
+    except Refused as refused:
+        error = refused.error
+        return await call.budget.each(keys, lambda key: _nobody(key, error))
+    found = topic
+    # A long key takes long to be hashed.
+    return await call.budget.each(keys, lambda key: _coordinator(key, found, call), cost=hash_cost)
 
 
 def _coordinator(key: str, topic: str, call: Call) -> Coordinator:

@@ -1,14 +1,17 @@
 """Where offsets are: by time, by leader epoch; and deleting what lies before one."""
 
-from collections.abc import Awaitable
+from functools import partial
+from itertools import chain
 
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.config import CLEANUP_POLICY
 from ottla.core.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.segment_files import TimeFound
 from ottla.wire.api.delete_records import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -48,13 +51,31 @@ SPECIAL_SINCE = {
 _READ_COMMITTED = 1
 _LEADER_EPOCH_SINCE = 4
 _NOT_FOUND = TimeFound(-1, -1, -1)
+_LOOK_UP_COST = 16
+"""Of an offset by time, which is read from files, counted in those that are known."""
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """At once, unless the times of very many segments have to be learned first: that is done in a thread."""
-    asked = ((topic.name, partition) for topic in request.topics for partition in topic.partitions)
-    ignorant = [log for topic, partition in asked if (log := _log_to_learn(call, topic, partition)) is not None]
-    return _list_learned(request, call, ignorant) if ignorant else _list(request, call)
+async def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    """A partition that is named twice is refused each time. The times of very many segments are learned in a thread."""
+    budget = call.budget
+    named: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        async for part in budget.parts(topic.partitions):
+            for asked in part:
+                key = (topic.name, asked.partition_index)
+                named[key] = named.get(key, 0) + 1
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            is_repeated = named[topic.name, asked.partition_index] > 1
+            if not is_repeated and (log := _log_to_learn(call, topic.name, asked)) is not None:
+                await log.learn_times()
+            partitions.append(_list_partition(call, topic.name, asked, request.isolation_level, is_repeated))
+            if budget.is_spent(1 if asked.timestamp < 0 else _LOOK_UP_COST):
+                await budget.give_way()
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _log_to_learn(call: Call, topic: str, asked: ListOffsetsPartition) -> PartitionLog | None:
@@ -67,35 +88,12 @@ def _log_to_learn(call: Call, topic: str, asked: ListOffsetsPartition) -> Partit
         return None  # Its answer says so.
 
 
-async def _list_learned(request: ListOffsetsRequest, call: Call, logs: list[PartitionLog]) -> ListOffsetsResponse:
-    for log in logs:
-        await log.learn_times()
-    return _list(request, call)
-
-
-def _list(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    named = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    repeated = {key for key in named if named.count(key) > 1} if len(set(named)) < len(named) else set()
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _list_partition(call, topic.name, one, request.isolation_level, repeated)
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _list_partition(
-    call: Call, topic: str, asked: ListOffsetsPartition, isolation: int, repeated: set[tuple[str, int]]
+    call: Call, topic: str, asked: ListOffsetsPartition, isolation: int, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     error, found = Error.NONE, _NOT_FOUND
     try:
-        if (topic, asked.partition_index) in repeated:
+        if is_repeated:
             raise Refused(Error.INVALID_REQUEST, f"{topic}-{asked.partition_index} is asked for twice")
         if asked.timestamp < 0 and SPECIAL_SINCE.get(asked.timestamp, call.version + 1) > call.version:
             raise Refused(
@@ -132,16 +130,13 @@ def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> Time
     return found if found is not None and found.offset < upper else _NOT_FOUND
 
 
-def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        throttle_time_ms=0,
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_epoch_end(call, topic.topic, one) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ],
-    )
+async def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        find = partial(_epoch_end, call, topic.topic)
+        partitions = await call.budget.each(topic.partitions, find)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
 def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
@@ -156,32 +151,58 @@ def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Epoch
     return EpochEndOffset(partition=asked.partition, error_code=error, leader_epoch=epoch, end_offset=end_offset)
 
 
-def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        throttle_time_ms=0,
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _delete_before(call, topic.name, one.partition_index, one.offset) for one in topic.partitions
-                ],
+async def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    """Answered when the new log starts are durable: written once for all partitions of a directory, in a thread."""
+    results: list[DeleteRecordsTopicResult] = []
+    moved: dict[Partition, list[DeleteRecordsPartitionResult]] = {}
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            result = DeleteRecordsPartitionResult(
+                partition_index=one.partition_index, low_watermark=-1, error_code=Error.NONE
             )
-            for topic in request.topics
-        ],
-    )
+            try:
+                partition = _delete_before(call, topic.name, one)
+                moved.setdefault(partition, []).append(result)
+            except Refused as refusal:
+                result.error_code = refusal.error
+            partitions.append(result)
+            if call.budget.is_spent():
+                await call.budget.give_way()
+        results.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+    for directory in dict.fromkeys(partition.log.directory for partition in moved):
+        here = {partition: told for partition, told in moved.items() if partition.log.directory is directory}
+        await _keep_log_starts(directory, here, call)
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=results)
 
 
-def _delete_before(call: Call, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
-    low_watermark, error = -1, Error.NONE
+def _delete_before(call: Call, topic: str, asked: DeleteRecordsPartition) -> Partition:
+    """The partition, whose records before the offset count as deleted."""
+    partition = call.node.partition(topic, asked.partition_index)
+    if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
+        raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
+    wanted = partition.high_watermark if asked.offset == LATEST else asked.offset
+    if wanted < 0:
+        raise Refused(Error.OFFSET_OUT_OF_RANGE, f"{partition.name}: no record has offset {wanted}")
+    partition.log.log.advance_log_start(wanted)
+    return partition
+
+
+async def _keep_log_starts(
+    directory: LogDirectory, moved: dict[Partition, list[DeleteRecordsPartitionResult]], call: Call
+) -> None:
+    starts = {partition.log.key: partition.log_start_offset for partition in moved}
     try:
-        partition = call.node.partition(topic, index)
-        if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
-            raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
-        wanted = partition.high_watermark if offset == LATEST else offset
-        if wanted < 0:
-            raise Refused(Error.OFFSET_OUT_OF_RANGE, f"{partition.name}: no record has offset {wanted}")
-        low_watermark = partition.log.delete_records(wanted)
-        partition.wake_all()
+        with directory.guard("delete records"):
+            await directory.disk.in_thread(directory.begin_checkpoint({}, {}, starts))
     except Refused as refusal:
-        error = refusal.error
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
+        for result in chain.from_iterable(moved.values()):
+            result.error_code = refusal.error
+        return
+    for partition, told in moved.items():
+        partition.log.log_start_kept()
+        partition.wake_all()
+        for result in told:
+            result.low_watermark = partition.log_start_offset
+        if call.budget.is_spent(len(told)):
+            await call.budget.give_way()

@@ -3,8 +3,16 @@
 from asyncio import Future
 from collections.abc import Awaitable, Mapping
 
+from ottla.broker.backlog import at_once
 from ottla.broker.dispatch import Call
-from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE, Admission, Admissions, admissions
+from ottla.broker.handlers.transactional_produce import (
+    BATCHES_PER_STEP,
+    TOPIC_IDS_SINCE,
+    Admission,
+    Admissions,
+    admissions,
+    admissions_in_steps,
+)
 from ottla.broker.turns import Turns
 from ottla.core.metadata.names import is_internal
 from ottla.kernel import InvalidRecords
@@ -18,6 +26,7 @@ from ottla.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.wire.codec import Steps
 from ottla.wire.errors import Error, Refused
 
 _ACKS = (0, 1, -1)
@@ -25,12 +34,17 @@ _ADMIN = "__admin_client"
 """The client id by which Kafka's tools may write to internal topics."""
 
 _NOBODY_ASKED: Admissions = {}
+_APPENDS_PER_STEP = 8
+_APPEND_COST = 8
+"""Of a batch that is written, counted in elements that are only looked at."""
 
 Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 """What an answer waits for, and the part of it that depends on that."""
 
 
-def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    if call.is_wide:
+        return _produce_in_turns(request, call)
     if request.transactional_id is None:
         return _produce(request, call, _NOBODY_ASKED)
     admitted, turns = admissions(request, call), call.connection.produce_turns
@@ -46,6 +60,17 @@ def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[
         call.node.spawn(later)
         return None
     return later
+
+
+async def _produce_in_turns(request: ProduceRequest, call: Call) -> ProduceResponse | None:
+    """To very many partitions. The connection takes no other request until this one is answered, and the records stay
+    where they are until then."""
+    admitted: Admissions = _NOBODY_ASKED
+    if request.transactional_id is not None:
+        begun = await call.budget.run(admissions_in_steps(request, call), BATCHES_PER_STEP)
+        admitted = begun if isinstance(begun, Mapping) else await begun
+    produced = await call.budget.run(_append_all(request, call, admitted), _APPEND_COST * _APPENDS_PER_STEP)
+    return await produced if isinstance(produced, Awaitable) else produced
 
 
 async def _produce_in_turn(
@@ -64,16 +89,24 @@ async def _produce_in_turn(
 def _produce(
     request: ProduceRequest, call: Call, admitted: Admissions
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    return at_once(_append_all(request, call, admitted))
+
+
+def _append_all(
+    request: ProduceRequest, call: Call, admitted: Admissions
+) -> Steps[ProduceResponse | Awaitable[ProduceResponse] | None]:
     syncs: list[Sync] = []
     responses = []
+    appended = 0
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
-        partitions = [
-            _append(
-                call, request.acks, topic, name, one, syncs, admitted.get((name or "", one.index)) if admitted else None
-            )
-            for one in topic.partition_data
-        ]
+        partitions = []
+        for one in topic.partition_data:
+            admission = admitted.get((name or "", one.index)) if admitted else None
+            partitions.append(_append(call, request.acks, topic, name, one, syncs, admission))
+            appended += 1
+            if appended % _APPENDS_PER_STEP == 0:
+                yield
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:

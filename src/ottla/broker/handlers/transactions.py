@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from ottla.broker.backlog import Budget
 from ottla.broker.dispatch import Call
 from ottla.broker.internal_topics import ensure_internal_topic
 from ottla.broker.markers import Marker, write_marker
 from ottla.broker.transactions import check_name
+from ottla.core.coordination import hash_cost
 from ottla.core.metadata.names import CONSUMER_OFFSETS
 from ottla.core.transactions.queries import Filters
 from ottla.core.transactions.transaction import (
@@ -41,10 +43,13 @@ from ottla.wire.api.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import Shared
 
 _BATCHES_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _EPOCH_PER_TRANSACTION_SINCE: Final = 5
+_MARKER_COST: Final = 16
+"""Of a marker that is written, counted in elements that are only looked at."""
 
 
 # Which partitions.
@@ -53,7 +58,11 @@ _EPOCH_PER_TRANSACTION_SINCE: Final = 5
 async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
     """Clients name one transaction; brokers, from version 4 on, several, and may only ask (`verify_only`)."""
     if call.version >= _BATCHES_SINCE:
-        results = [await _add_partitions(one, call) for one in request.transactions]
+        results = []
+        for one in request.transactions:
+            results.append(await _add_partitions(one, call))
+            if call.budget.is_spent(hash_cost(one.transactional_id)):
+                await call.budget.give_way()
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     wanted = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
@@ -66,16 +75,17 @@ async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) 
 
 
 async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> AddPartitionsToTxnResult:
-    partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
     image, transactional_id = call.node.metadata.image, wanted.transactional_id
-    missing = {one for one in partitions if image.partition(*one) is None}
-    if missing:
+    exists: dict[TopicPartition, bool] = {}
+    for topic in wanted.topics:
+        async for indexes in call.budget.parts(topic.partitions):
+            exists |= {(topic.name, index): image.partition(topic.name, index) is not None for index in indexes}
+    partitions = list(exists)
+    if not all(exists.values()):
         # One that does not exist fails all: a transaction in part is of no use.
-        errors = {
-            one: Error.UNKNOWN_TOPIC_OR_PARTITION if one in missing else Error.OPERATION_NOT_ATTEMPTED
-            for one in partitions
-        }
-        return _partition_results(transactional_id, errors)
+        failed = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.OPERATION_NOT_ATTEMPTED)
+        errors = {one: failed[is_there] for one, is_there in exists.items()}
+        return await _partition_results(transactional_id, errors, call.budget)
     producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     version = EPOCH_PER_TRANSACTION if call.version >= _BATCHES_SINCE else 0
     transactions = call.node.transactions
@@ -91,21 +101,21 @@ async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> 
             )
     except Refused as refusal:
         errors = dict.fromkeys(partitions, _told(refusal.error, call.version))
-    return _partition_results(transactional_id, errors)
+    return await _partition_results(transactional_id, errors, call.budget)
 
 
-def _partition_results(transactional_id: str, errors: dict[TopicPartition, Error]) -> AddPartitionsToTxnResult:
+async def _partition_results(
+    transactional_id: str, errors: dict[TopicPartition, Error], budget: Budget
+) -> AddPartitionsToTxnResult:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    async for part in budget.parts(list(errors.items())):
+        for (topic, index), error in part:
+            result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+            topics.setdefault(topic, []).append(result)
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id,
         topic_results=[
-            AddPartitionsToTxnTopicResult(
-                name=topic,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[topic, index])
-                    for index in indexes
-                ],
-            )
-            for topic, indexes in by_topic(errors).items()
+            AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results) for topic, results in topics.items()
         ],
     )
 
@@ -158,12 +168,15 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Writ
     errors: dict[int, dict[TopicPartition, Error]] = {}
     for wanted in request.markers:
         errors.setdefault(wanted.producer_id, {}).update(await _write_marker(wanted, call))
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(producer_id=producer_id, topics=_marker_results(found))
-            for producer_id, found in errors.items()
-        ]
-    )
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    results = []
+    for producer_id, found in errors.items():
+        topics = await _marker_results(found, call.budget)
+        results.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    return WriteTxnMarkersResponse(markers=results)
 
 
 async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPartition, Error]:
@@ -181,30 +194,39 @@ async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPart
                 written[topic.name, index] = write_marker(call.node, marker, (topic.name, index))
             except Refused as refusal:
                 errors[topic.name, index] = refusal.error
+            if call.budget.is_spent(_MARKER_COST):
+                await call.budget.give_way()
     for partition, done in written.items():
         lost = None if done is None else await done
         errors[partition] = Error.NONE if lost is None else lost.error
     return errors
 
 
-def _marker_results(errors: dict[TopicPartition, Error]) -> list[WritableTxnMarkerTopicResult]:
-    return [
-        WritableTxnMarkerTopicResult(
-            name=topic,
-            partitions=[
-                WritableTxnMarkerPartitionResult(partition_index=index, error_code=errors[topic, index])
-                for index in indexes
-            ],
-        )
-        for topic, indexes in by_topic(errors).items()
-    ]
+async def _marker_results(errors: dict[TopicPartition, Error], budget: Budget) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    async for part in budget.parts(list(errors.items())):
+        for (topic, index), error in part:
+            result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+            topics.setdefault(topic, []).append(result)
+    return [WritableTxnMarkerTopicResult(name=topic, partitions=results) for topic, results in topics.items()]
 
 
 # Looking.
 
 
 async def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
-    states = [await _describe(transactional_id, call) for transactional_id in request.transactional_ids]
+    """An id that is named again has the same description: its transaction may have very many partitions."""
+    known: dict[str, described.TransactionState] = {}
+    states = []
+    for transactional_id in request.transactional_ids:
+        cost = 1
+        if transactional_id not in known:
+            state = known[transactional_id] = await _describe(transactional_id, call)
+            state.topics = Shared(state.topics)
+            cost = hash_cost(transactional_id) + sum(len(topic.partitions) for topic in state.topics)
+        states.append(known[transactional_id])
+        if call.budget.is_spent(cost):
+            await call.budget.give_way()
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
 
@@ -245,12 +267,15 @@ async def list_transactions(request: ListTransactionsRequest, call: Call) -> Lis
     )
     try:
         matches = filters.matcher()
-        found = await call.node.transactions.coordinator.read_all(
-            lambda shard, now_ms: [
+        found = await call.node.transactions.coordinator.read_each(
+            lambda shard: shard.transactions,
+            lambda shard, few, now_ms: [
                 (transactional_id, known)
-                for transactional_id, known in shard.transactions.items()
-                if matches(transactional_id, known, now_ms)
-            ]
+                for transactional_id in few
+                if (known := shard.transactions.get(transactional_id)) is not None
+                and matches(transactional_id, known, now_ms)
+            ],
+            call.budget,
         )
     except Refused as refusal:
         return ListTransactionsResponse(
@@ -259,14 +284,13 @@ async def list_transactions(request: ListTransactionsRequest, call: Call) -> Lis
     return ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=Error.NONE,
-        unknown_state_filters=filters.unknown_states(),
-        transaction_states=[
-            listed.TransactionState(
-                transactional_id=transactional_id, producer_id=known.producer_id, transaction_state=known.state.label
-            )
-            for shard in found
-            for transactional_id, known in shard
-        ],
+        unknown_state_filters=await call.budget.sorted(filters.unknown_states()),
+        transaction_states=await call.budget.each(
+            found,
+            lambda one: listed.TransactionState(
+                transactional_id=one[0], producer_id=one[1].producer_id, transaction_state=one[1].state.label
+            ),
+        ),
     )
 
 

@@ -6,7 +6,7 @@ Rule 2: while the log is replayed, a group's record makes the group. Live, the d
         group already, and the record only becomes what is `written`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.config import Config
 from ottla.core.coordination import CoordinatorRecord, Decision, Origin, Token
@@ -179,8 +179,10 @@ class GroupShard:
 
     # Groups of any kind.
 
-    def listed(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-        """The groups in any of the states and of any of the types; none named: all."""
+    def listed(
+        self, states: Iterable[str], types: Iterable[str], group_ids: Iterable[str] | None = None
+    ) -> list[ListedGroup]:
+        """The groups in any of the states and of any of the types; none named: all. `group_ids`: only of these."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
         return [
@@ -190,8 +192,9 @@ class GroupShard:
                 group_state=group.state,
                 group_type=group.type,
             )
-            for group in self.groups.values()
-            if (not wanted_states or group.state.lower() in wanted_states)
+            for group_id in (self.groups if group_ids is None else group_ids)
+            if (group := self.groups.get(group_id)) is not None
+            and (not wanted_states or group.state.lower() in wanted_states)
             and (not wanted_types or group.type in wanted_types)
         ]
 

@@ -9,7 +9,7 @@ Rule 4: while eligible leader replicas are on, `min.insync.replicas` belongs to 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -31,6 +31,8 @@ from ottla.wire.records.metadata import ClearElrRecord, ConfigRecord
 
 MIN_ISR: Final = "min.insync.replicas"
 _VALUE_LENGTH_MAX: Final = 32_767
+CHANGES_MAX: Final = 2_000
+"""Of one resource: they are decided together. There are some 300 settings."""
 _KNOWN: Final = {
     TOPIC: TOPIC_SETTINGS,
     BROKER: BROKER_SETTINGS,
@@ -68,10 +70,18 @@ class Outcome(NamedTuple):
 
 
 def alter(
-    image: Image, resources: Sequence[ResourceChange], *, config: Config, node_id: int, validate_only: bool
+    image: Image,
+    resources: Sequence[ResourceChange],
+    *,
+    config: Config,
+    node_id: int,
+    validate_only: bool,
+    named: Mapping[tuple[int, str], int] | None = None,
 ) -> Decision[list[Outcome]]:
-    """`config` is that of the broker that was asked, which is the only one whose own settings it takes."""
-    named = Counter((one.resource_type, one.resource_name) for one in resources)
+    """`config` is that of the broker that was asked, which is the only one whose own settings it takes. `named` tells
+    how often each resource stands in the request, where `resources` are a part of it."""
+    if named is None:
+        named = Counter((one.resource_type, one.resource_name) for one in resources)
     records: list[MetadataRecord] = []
     outcomes = []
     for one in resources:
@@ -130,6 +140,10 @@ def _check_resource(image: Image, one: ResourceChange, node_id: int) -> None:
 
 
 def _check_changes(one: ResourceChange) -> None:
+    if len(one.changes) > CHANGES_MAX:
+        raise Refused(
+            Error.POLICY_VIOLATION, f"more than {CHANGES_MAX} settings of one resource: change some at a time"
+        )
     named = Counter(change.name for change in one.changes)
     twice = [name for name, count in named.items() if count > 1]
     if twice:
@@ -153,9 +167,11 @@ def _value_after(one: ResourceChange, change: Change, current: str | None) -> st
     items = [item for item in (_default(setting) if current is None else current).split(",") if item]
     named = (change.value or "").split(",")
     if change.operation == Operation.APPEND:
-        items += [item for item in dict.fromkeys(named) if item not in items]
+        known = set(items)
+        items += [item for item in dict.fromkeys(named) if item not in known]
     else:
-        items = [item for item in items if item not in named]
+        gone = set(named)
+        items = [item for item in items if item not in gone]
     return ",".join(items)
 
 
