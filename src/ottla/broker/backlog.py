@@ -6,12 +6,13 @@ until it is done.
 Rule 1: a request has a `Budget`. When that is spent, after some milliseconds or some thousand elements, the request
         gives way and waits for its next turn. Elements are counted because the clock of a simulated node stands still
         while it works, and because counting costs less than asking the clock.
-Rule 2: in each round of the loop, one request that gave way gets a turn, and connections that have requests left get
-        some milliseconds together. So what arrives meanwhile waits for a few milliseconds, however much is waiting.
+Rule 2: in each round of the loop, one request that gave way gets a turn, and one connection that has requests left. So
+        what arrives meanwhile waits for a few milliseconds, however much is waiting.
 Rule 3: few requests are in progress at a time, in turns; the others wait until one of these is done or waits for
         something else. A request in progress may hold much memory, one that waits holds little.
 Rule 4: a request is begun when it arrives. When those that were cut off have taken some milliseconds in one round, the
-        round is crowded: whatever else arrives in it waits for its turn from the start.
+        round is crowded: whatever else arrives in it waits for its turn from the start. Of those, clients that have
+        sent little come first: each round serves them for some milliseconds.
 """
 
 import asyncio
@@ -128,11 +129,13 @@ class Backlog:
         self._in_progress: deque[asyncio.Future[None]] = deque()
         self._new: deque[tuple[Budget, asyncio.Future[None]]] = deque()
         self._connections: deque[Callable[[], None]] = deque()
+        self._short: deque[Callable[[], None]] = deque()
+        """Connections that have little to be taken."""
         self._is_scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
-        return len(self._in_progress) + len(self._new) + len(self._connections)
+        return len(self._in_progress) + len(self._new) + len(self._connections) + len(self._short)
 
     def turn(self, budget: Budget) -> "asyncio.Future[None]":
         """Done when it is the request's turn. Whoever had a turn and does not ask for another is out."""
@@ -145,9 +148,9 @@ class Backlog:
             self._new.append((budget, called))
         return called
 
-    def add(self, connection: Callable[[], None]) -> None:
+    def add(self, connection: Callable[[], None], *, is_short: bool = False) -> None:
         """Call it when it is the connection's turn; it does what it can do in the time of one."""
-        self._connections.append(connection)
+        (self._short if is_short else self._connections).append(connection)
         self._schedule()
 
     def first_turn_took(self, took_ms: int) -> None:
@@ -189,7 +192,9 @@ class Backlog:
 
     def _call_connections(self) -> None:
         until_ms = self.clock.monotonic_ms() + TURN_MS
-        for _ in range(len(self._connections)):  # Those that are cut off again come after all others.
-            self._connections.popleft()()
+        for _ in range(len(self._short)):
+            self._short.popleft()()
             if self.clock.monotonic_ms() >= until_ms:
-                return
+                break
+        if self._connections:
+            self._connections.popleft()()

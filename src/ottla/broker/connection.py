@@ -34,6 +34,7 @@ from ottla.broker.outlet import CLOSED, outlet_for
 from ottla.broker.paced_reads import PacedReads
 from ottla.broker.turns import Turns
 from ottla.broker.waiters import Waiter
+from ottla.io.ports import Buffer
 from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.codec import Malformed
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _SIZE = Struct(">i")
 _TAKEN_PER_TURN = 64
+_SHORT_MAX = 1024
+"""Of a client that has sent no more than that, others do not notice that it comes first."""
 _SMALL_FRAME_MAX = 1 << 14
 """A frame of this size is decoded in one go, whatever it holds."""
 SHARED_BUFFER_BYTES = 1 << 20
@@ -161,11 +164,11 @@ class Connection(Answers, asyncio.BufferedProtocol):
         is_private = False
         if self._half is not None:
             # What was read before it in the same round has ended with half a frame.
-            data, is_private = memoryview(b"".join((self._half.data, data))), True
+            data, is_private = _joined(self._half.data, data), True
             self._half.give_back()
             self._half = None
         if self._paused:
-            self._rest = memoryview(b"".join((self._rest or b"", data)))
+            self._rest = _joined(self._rest or b"", data)
         else:
             self._take(data, is_private=is_private)
 
@@ -214,13 +217,13 @@ class Connection(Answers, asyncio.BufferedProtocol):
         if self._pace is not None:
             self._pace.interrupt(self.last_active_ms)
 
-    def _wait_for_turn(self) -> None:
+    def _wait_for_turn(self, *, is_short: bool = False) -> None:
         """Others come first, then what is left of what has arrived."""
         if not self._paused:
             self._pause()
         self._waits_for_turn = True
         self._backlog.first_turn_took(self.node.clock.monotonic_ms() - self.last_active_ms)
-        self._backlog.add(self._turn)
+        self._backlog.add(self._turn, is_short=is_short)
 
     def _turn(self) -> None:
         self._waits_for_turn = False
@@ -232,13 +235,13 @@ class Connection(Answers, asyncio.BufferedProtocol):
         """There is much to do already in this round."""
         self.last_active_ms = self.node.clock.monotonic_ms()
         if self._half is None:
-            self._rest = memoryview(self._intake.room[:size].tobytes())
+            self._rest = _joined(self._intake.room[:size])
         elif self._half.received(size):
             self._rest, self._half = self._half.data, None
         else:
             self._grew()
             return
-        self._wait_for_turn()
+        self._wait_for_turn(is_short=len(self._rest) <= _SHORT_MAX)
         self._count_memory()
 
     def _take_frame(self, data: memoryview, position: int, *, is_private: bool) -> int | None:
@@ -253,7 +256,7 @@ class Connection(Answers, asyncio.BufferedProtocol):
             return None
         frame = data[start:end]
         if size > _SMALL_FRAME_MAX and self._is_wide(frame):
-            self._serve_alone(frame if is_private else memoryview(frame.tobytes()))
+            self._serve_alone(frame if is_private else _joined(frame))
         else:
             self._receive(frame)
         return end
@@ -270,7 +273,7 @@ class Connection(Answers, asyncio.BufferedProtocol):
     def _keep(self, rest: memoryview, *, is_private: bool) -> None:
         """What has arrived and cannot be taken now: half a frame, or frames that have to wait."""
         if self._paused:
-            self._rest = rest if is_private else memoryview(rest.tobytes())
+            self._rest = rest if is_private else _joined(rest)
             self.half_frame_since_ms = None  # It is not the client that keeps the rest waiting.
         else:
             self._half = HalfFrame(self.node.rooms, self.node.request_bytes_max, rest)
@@ -440,6 +443,11 @@ class Connection(Answers, asyncio.BufferedProtocol):
         self._outlet.close()
         if not self._lost:
             self._transport.abort()
+
+
+def _joined(*parts: Buffer) -> memoryview:
+    """A copy of its own; one that can be written to, as batches are stamped where they are."""
+    return memoryview(bytearray().join(parts))
 
 
 def _is_one_frame(data: memoryview) -> bool:

@@ -5,7 +5,8 @@ other way round, and the next start has nothing to recover.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from ottla.broker.backlog import Backlog
@@ -75,6 +76,7 @@ from ottla.wire.uuids import uuid_to_text
 
 _FETCH_SESSION_EVICTION_MS = 120_000
 _SILENCE_CHECK_MS = 5_000
+_PLACED_AT_ONCE = 200
 
 
 class Node:
@@ -260,23 +262,29 @@ class Node:
         await self.partitions.changed(self.metadata.image, records)
         self.groups.metadata_changed(records)
         self.transactions.coordinator.align()
-        if any(isinstance(one, PartitionRecord) for one in records):
-            self.spawn(self._assign_directories())
+        if new := [(one.topic_id, one.partition_id) for one in records if isinstance(one, PartitionRecord)]:
+            self.spawn(self._assign_directories(new))
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):
             self._configure()
-            self.partitions.reconfigure()
+            await self.partitions.reconfigure()
 
-    async def _assign_directories(self) -> None:
-        """Tell the cluster in which of several directories each log is."""
+    async def _assign_directories(self, partitions: Iterable[tuple[bytes, int]] | None = None) -> None:
+        """Tell the cluster in which of several directories each log is: of these partitions, or of all."""
+        image = self.metadata.image
+        if partitions is None:
+            partitions = [(topic.topic_id, index) for topic, index, _ in image.partitions()]
         placed = [
-            (topic.topic_id, index, directory)
-            for topic, index, state in self.metadata.image.partitions()
-            if (log := self.store.logs.get((topic.name, index))) is not None
+            (topic_id, index, directory)
+            for topic_id, index in partitions
+            if (topic := image.topic_by_id(topic_id)) is not None
+            and (state := topic.partitions.get(index)) is not None
+            and (log := self.store.logs.get((topic.name, index))) is not None
             and (directory := _directory_id(log.directory)) != directory_of(state, self.node_id)
         ]
         try:
-            if placed:
-                await self.metadata.propose(lambda image: assign_directories(image, self.node_id, placed))
+            for first in range(0, len(placed), _PLACED_AT_ONCE):
+                few = placed[first : first + _PLACED_AT_ONCE]
+                await self.metadata.propose(partial(assign_directories, broker_id=self.node_id, placed=few))
         except Refused as refusal:
             warn("directories.not_told", logs=len(placed), reason=refusal.text)
 

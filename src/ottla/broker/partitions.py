@@ -10,7 +10,7 @@ Rule 5: thousands of partitions that come or go at once do so in slices, between
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.broker.partition import Partition
 from ottla.config import Config
@@ -26,8 +26,9 @@ ConfigOf = Callable[[str], Config]
 
 _KEPT_AT_ONCE = 16
 """Each new one makes a directory and two files."""
-_REMOVED_AT_ONCE = 500
-"""Each is one renaming, but the checkpoints of all others are written again after every slice."""
+_REMOVED_AT_ONCE = 32
+"""Each is one renaming."""
+_RECONFIGURED_AT_ONCE = 256
 
 
 class Partitions:
@@ -65,25 +66,46 @@ class Partitions:
 
     async def changed(self, image: Image, records: Iterable[MetadataRecord]) -> None:
         """After records were committed and replayed."""
-        for number, record in enumerate(records, start=1):
+        gone: list[tuple[str, int]] = []
+        kept = 0
+        for record in records:
             match record:
                 case PartitionRecord() | PartitionChangeRecord():
+                    await self._remove(gone)  # The one that is made may have the name of one that goes.
                     topic = image.topic_by_id(record.topic_id)
                     state = topic.partitions.get(record.partition_id) if topic is not None else None
                     if topic is not None and state is not None:
                         self._keep(topic, record.partition_id, state, is_new=isinstance(record, PartitionRecord))
+                        kept += 1
+                        if kept % _KEPT_AT_ONCE == 0:
+                            await asyncio.sleep(0)
                 case RemoveTopicRecord():
-                    await self._remove(self._by_topic.pop(record.topic_id, []))
+                    gone += self._by_topic.pop(record.topic_id, [])
                 case ConfigRecord(resource_type=metadata.TOPIC):
-                    self.reconfigure(record.resource_name)
-            if number % _KEPT_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                    await self._remove(gone)
+                    await self._reconfigure_topic(image, record.resource_name)
+        await self._remove(gone)
 
-    def reconfigure(self, topic: str | None = None) -> None:
-        """Settings have changed, of one topic or (None) of the broker."""
-        for (name, _), partition in self._by_key.items():
-            if topic is None or name == topic:
-                partition.log.reconfigure(self._config_of(name))
+    async def _reconfigure_topic(self, image: Image, name: str) -> None:
+        topic = image.topics.get(name)
+        if topic is not None:
+            await self._reconfigure(self._by_topic.get(topic.topic_id, []))
+
+    async def reconfigure(self) -> None:
+        """Settings of the broker have changed."""
+        await self._reconfigure(list(self._by_key))
+
+    async def _reconfigure(self, keys: Sequence[tuple[str, int]]) -> None:
+        configs: dict[str, Config] = {}
+        for number, key in enumerate(keys, start=1):
+            partition = self._by_key.get(key)
+            if partition is not None:
+                if key[0] not in configs:
+                    configs[key[0]] = self._config_of(key[0])
+                partition.log.reconfigure(configs[key[0]])
+            if number % _RECONFIGURED_AT_ONCE == 0:
+                configs.clear()  # They may change meanwhile.
+                await asyncio.sleep(0)
 
     def _keep(self, topic: metadata.Topic, index: int, state: metadata.Partition, *, is_new: bool) -> None:
         if self._node_id not in state.replicas:
@@ -122,21 +144,28 @@ class Partitions:
         return Partition(log, topic.topic_id, leader_epoch=-1, isr=())
 
     async def _remove(self, keys: list[tuple[str, int]]) -> None:
-        for first in range(0, len(keys), _REMOVED_AT_ONCE):
+        """Those of all topics that go together: what is known of others is written down once, in a thread. Empties
+        the list."""
+        if not keys:
+            return
+        going = keys[:]
+        keys.clear()
+        for first in range(0, len(going), _REMOVED_AT_ONCE):
             if first:
                 await asyncio.sleep(0)
-            going = keys[first : first + _REMOVED_AT_ONCE]
-            removed = [self._by_key.pop(key) for key in going]
-            for key in going:
+            few = going[first : first + _REMOVED_AT_ONCE]
+            removed = [self._by_key.pop(key) for key in few]
+            for key in few:
                 if key in self._store.offline:
                     warn("partition.not_removed", topic=key[0], partition=key[1], reason=self._store.offline[key])
             try:
-                self._store.delete(*(key for key in going if key in self._store.logs))
+                self._store.begin_delete(key for key in few if key in self._store.logs)
             except Refused as refusal:
-                warn("partitions.not_removed", topic=going[0][0], partitions=len(going), reason=refusal.text)
+                warn("partitions.not_removed", topic=few[0][0], partitions=len(few), reason=refusal.text)
             for partition in removed:
                 partition.retired = True
                 partition.wake_all()
+        await self._store.end_delete()
 
     def _set_aside(self, topic: str, index: int, reason: str) -> None:
         warn("log.set_aside", topic=topic, partition=index, reason=reason)

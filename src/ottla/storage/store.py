@@ -47,6 +47,8 @@ class LogStore:
         self._loop: AbstractEventLoop | None = None
         self._doomed: list[tuple[int, str]] = []
         """Directories of deleted partitions, and when their bytes go."""
+        self._renamed_in: dict[LogDirectory, None] = {}
+        """Where names have changed that are not synced yet."""
 
     # Opening and closing.
 
@@ -185,6 +187,34 @@ class LogStore:
         """Take logs out of use at once; their directories are renamed, so that the topic may be made again."""
         for log, renamed in self._take_out(keys, "delete"):
             self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], renamed))
+
+    def begin_delete(self, keys: Iterable[Partition]) -> None:
+        """As `delete`, for a part of very many logs: it is durable for all parts after `end_delete`."""
+        logs = [self.get(*key) for key in keys]
+        for directory in dict.fromkeys(log.directory for log in logs):
+            here = [log for log in logs if log.directory is directory]
+            with directory.guard("delete"):
+                for log in here:
+                    due_ms = self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS]
+                    self._doomed.append((due_ms, self._rename(log, "delete")))
+            directory.begin_forget([log.key for log in here])
+            self._renamed_in[directory] = None
+
+    async def end_delete(self) -> None:
+        """Sync the new names and write the checkpoints, once for each directory, in a thread."""
+        renamed_in, self._renamed_in = self._renamed_in, {}
+        for directory in renamed_in:
+            write = directory.begin_write()
+
+            def sync(directory: LogDirectory = directory, write: Callable[[], None] = write) -> None:
+                self.disk.sync_directory(directory.path)
+                write()
+
+            try:
+                with directory.guard("delete"):
+                    await self.disk.in_thread(sync)
+            except Refused as refusal:
+                warn("partitions.not_removed", path=directory.path, reason=refusal.text)
 
     def set_aside(self, *keys: Partition) -> None:
         """Take logs out of use that nobody asked to delete: they are renamed to `-stray` and stay on disk."""
