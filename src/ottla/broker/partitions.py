@@ -11,6 +11,7 @@ Rule 5: thousands of partitions that come or go at once do so in slices, between
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from ottla.broker.partition import Partition
 from ottla.config import Config
@@ -18,17 +19,23 @@ from ottla.core.metadata import image as metadata
 from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import Image
 from ottla.observe.trace import warn
-from ottla.storage.store import LogStore
+from ottla.storage.store import LogStore, NewLog
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 
 ConfigOf = Callable[[str], Config]
 
 _KEPT_AT_ONCE = 16
-"""Each new one makes a directory and two files."""
-_REMOVED_AT_ONCE = 32
-"""Each is one renaming."""
+"""Each new one makes a directory and two files, in a thread."""
+_REMOVED_AT_ONCE = 64
+"""Each is one renaming, in a thread."""
 _RECONFIGURED_AT_ONCE = 256
+
+
+class _New(NamedTuple):
+    topic: metadata.Topic
+    number: int
+    state: metadata.Partition
 
 
 class Partitions:
@@ -66,25 +73,53 @@ class Partitions:
 
     async def changed(self, image: Image, records: Iterable[MetadataRecord]) -> None:
         """After records were committed and replayed."""
+        new: list[_New] = []
         gone: list[tuple[str, int]] = []
-        kept = 0
         for record in records:
             match record:
                 case PartitionRecord() | PartitionChangeRecord():
                     await self._remove(gone)  # The one that is made may have the name of one that goes.
                     topic = image.topic_by_id(record.topic_id)
                     state = topic.partitions.get(record.partition_id) if topic is not None else None
-                    if topic is not None and state is not None:
-                        self._keep(topic, record.partition_id, state, is_new=isinstance(record, PartitionRecord))
-                        kept += 1
-                        if kept % _KEPT_AT_ONCE == 0:
-                            await asyncio.sleep(0)
+                    if topic is None or state is None:
+                        continue
+                    if isinstance(record, PartitionRecord):
+                        new.append(_New(topic, record.partition_id, state))
+                        if len(new) >= _KEPT_AT_ONCE:
+                            await self._make(new)
+                    else:
+                        await self._make(new)
+                        self._keep(topic, record.partition_id, state, is_new=False)
                 case RemoveTopicRecord():
+                    await self._make(new)
                     gone += self._by_topic.pop(record.topic_id, [])
                 case ConfigRecord(resource_type=metadata.TOPIC):
                     await self._remove(gone)
+                    await self._make(new)
                     await self._reconfigure_topic(image, record.resource_name)
         await self._remove(gone)
+        await self._make(new)
+
+    async def _make(self, new: list["_New"]) -> None:
+        """The logs of new partitions are made in a thread, some at a time. Empties the list."""
+        here = [one for one in new if self._node_id in one.state.replicas]
+        new.clear()
+        lacking = [one for one in here if (one.topic.name, one.number) not in self._store.logs]
+        if lacking:
+            wanted = [
+                NewLog(one.topic.name, one.number, one.topic.topic_id, self._config_of(one.topic.name))
+                for one in lacking
+            ]
+            try:
+                made = await self._store.create_some(wanted)
+            except Refused as refusal:
+                made = [refusal] * len(wanted)
+            for log, failure in zip(wanted, made, strict=True):
+                if isinstance(failure, Refused):
+                    self._set_offline((log.topic, log.partition), failure)
+        for one in here:
+            if (one.topic.name, one.number) not in self._store.offline:
+                self._keep(one.topic, one.number, one.state, is_new=True)
 
     async def _reconfigure_topic(self, image: Image, name: str) -> None:
         topic = image.topics.get(name)
@@ -138,10 +173,13 @@ class Partitions:
             elif log.topic_id is None:
                 log.set_topic_id(topic.topic_id)
         except Refused as refusal:
-            warn("partition.offline", topic=topic.name, partition=index, reason=refusal.text)
-            self._store.offline.setdefault(key, refusal.text)
+            self._set_offline(key, refusal)
             return None
         return Partition(log, topic.topic_id, leader_epoch=-1, isr=())
+
+    def _set_offline(self, key: tuple[str, int], refusal: Refused) -> None:
+        warn("partition.offline", topic=key[0], partition=key[1], reason=refusal.text)
+        self._store.offline.setdefault(key, refusal.text)
 
     async def _remove(self, keys: list[tuple[str, int]]) -> None:
         """Those of all topics that go together: what is known of others is written down once, in a thread. Empties
@@ -151,20 +189,17 @@ class Partitions:
         going = keys[:]
         keys.clear()
         for first in range(0, len(going), _REMOVED_AT_ONCE):
-            if first:
-                await asyncio.sleep(0)
             few = going[first : first + _REMOVED_AT_ONCE]
-            removed = [self._by_key.pop(key) for key in few]
             for key in few:
+                partition = self._by_key.pop(key)
+                partition.retired = True
                 if key in self._store.offline:
                     warn("partition.not_removed", topic=key[0], partition=key[1], reason=self._store.offline[key])
+                partition.wake_all()
             try:
-                self._store.begin_delete(key for key in few if key in self._store.logs)
+                await self._store.delete_some(key for key in few if key in self._store.logs)
             except Refused as refusal:
                 warn("partitions.not_removed", topic=few[0][0], partitions=len(few), reason=refusal.text)
-            for partition in removed:
-                partition.retired = True
-                partition.wake_all()
         await self._store.end_delete()
 
     def _set_aside(self, topic: str, index: int, reason: str) -> None:
