@@ -188,4 +188,5 @@ class Answers:
     def _cancel_all(self) -> None:
         for task in list(self._tasks):
             task.cancel()
+        self._tasks.clear()
         self._open.clear()

@@ -200,16 +200,20 @@ def begin(work: "Coroutine[Any, Any, Any]", loop: AbstractEventLoop) -> "tuple[b
 def _rest(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
     """A coroutine that was begun outside of a task, and waits."""
     while True:
-        failure: BaseException | None = None
         try:
             value = yield waits_for
         except GeneratorExit:
             work.close()
             raise
         except BaseException as error:
-            failure = error
+            # Not kept in a variable: it knows this frame, and a cycle would wait for the garbage collector.
+            try:
+                waits_for = work.throw(error)
+            except StopIteration as done:
+                return done.value
+            continue
         try:
-            waits_for = work.send(value) if failure is None else work.throw(failure)
+            waits_for = work.send(value)
         except StopIteration as done:
             return done.value
 

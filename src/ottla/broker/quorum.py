@@ -58,6 +58,8 @@ Listener = Callable[[list[MetadataRecord]], Awaitable[None]]
 
 TOPIC_ID: Final = bytes(15) + b"\x01"
 _KEY: Final = (files.METADATA_TOPIC, 0)
+_TOLD_TOGETHER: Final = 2_000
+"""Records that listeners hear of at a time."""
 
 
 class NotAlone(Exception):
@@ -287,9 +289,7 @@ class MetadataQuorum:
 
     async def _apply(self, offset: int) -> None:
         while self._uncommitted and self._uncommitted[0][0] <= offset:
-            _, records = self._uncommitted.popleft()
-            for record in records:
-                self.image.replay(record)
+            records = await self._replay_committed(offset)
             for listener in self.listeners if records else ():
                 await listener(records)
         self.high_watermark = self._log.log.advance_high_watermark(offset)
@@ -298,6 +298,18 @@ class MetadataQuorum:
             if not done.done():
                 done.set_result(None)
         self._snapshot_if_due()
+
+    async def _replay_committed(self, offset: int) -> list[MetadataRecord]:
+        """What was decided next, whole decisions; many of them together, because listeners may sync what they do."""
+        told: list[MetadataRecord] = []
+        while self._uncommitted and self._uncommitted[0][0] <= offset and len(told) < _TOLD_TOGETHER:
+            if told:
+                await asyncio.sleep(0)
+            _, records = self._uncommitted.popleft()
+            for record in records:
+                self.image.replay(record)
+            told += records
+        return told
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
