@@ -305,8 +305,10 @@ class Connection(Answers, asyncio.BufferedProtocol):
         steps = decode_request_in_steps(frame)
         try:
             next(steps)
-        except (StopIteration, UnknownRequest, Malformed):
+        except (StopIteration, UnknownRequest):
             return False
+        except Malformed:
+            return True  # It may have more elements than there is memory for.
         return True
 
     def _serve_alone(self, frame: memoryview) -> None:

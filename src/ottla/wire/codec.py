@@ -23,9 +23,9 @@ from ottla.wire.types import Buffer
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
-DECODED_BYTES_MAX: Final = 32 << 20
-"""What the objects of a message that is decoded in steps may take; some hundred thousand elements. Records do not
-count: they stay where they are."""
+DECODED_BYTES_MAX: Final = 40 << 20
+"""What the objects of a message that is decoded in steps may take, and those of its answer: enough for a hundred
+thousand elements. Records do not count: they stay where they are."""
 _JOINED_MAX: Final = 512
 """Longer buffers stand in the encoded message as they are: the same one may stand there many times."""
 _BAD_BYTES: Final = (Fault, IndexError, UnicodeDecodeError, struct.error)

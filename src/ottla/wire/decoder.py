@@ -28,6 +28,9 @@ _OBJECT_BYTES = 16  # What the garbage collector keeps beside an object.
 _NUMBER_BYTES = 32
 _LIST_BYTES = 72
 _POINTER_BYTES = 8
+# Whoever names something gets an answer about it, which takes memory, too.
+_ANSWER_BYTES = 128
+_WHOLE_ANSWER_BYTES = 256  # Where the element is but a number or a string, and the answer a structure.
 
 
 def compile_decoder(message: Message, structure: Structure, version: int) -> Compiled:
@@ -295,7 +298,7 @@ class _DecoderWriter:
             self._add(f"{target} = {read}(b, p, n)", label)
             self._add(f"p += n * {size}", label)
             return
-        self._spend(f"n * {_NUMBER_BYTES + _POINTER_BYTES + size}", label)
+        self._spend(f"n * {_NUMBER_BYTES + _POINTER_BYTES + size + _WHOLE_ANSWER_BYTES}", label)
         items = self._source.variable("items")
         self._add(f"{items} = {target} = []", label)
         with self._source.block("while n", label):
@@ -323,10 +326,10 @@ class _DecoderWriter:
     # -- memory
 
     def _weight(self, f: Field) -> int:
-        """How much memory an element takes at most, beside its strings and the elements of its arrays."""
+        """How much memory an element and its answer take, beside its strings and the elements of its arrays."""
         if f.structure is None:
-            return _POINTER_BYTES
-        return _POINTER_BYTES + self._structure_weight(f.structure)
+            return _POINTER_BYTES + _WHOLE_ANSWER_BYTES
+        return _POINTER_BYTES + _ANSWER_BYTES + self._structure_weight(f.structure)
 
     def _structure_weight(self, structure: Structure) -> int:
         total = _OBJECT_BYTES + structure.cls.__basicsize__

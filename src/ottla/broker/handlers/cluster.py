@@ -156,7 +156,9 @@ async def describe_topic_partitions(
     """Page by page, in the order of names; an empty list asks for all topics."""
     image, cursor = call.node.metadata.image, request.cursor
     everything = not request.topics
-    named = dict.fromkeys(topic.name for topic in request.topics)
+    named: dict[str, None] = {}
+    async for part in call.budget.parts(request.topics):
+        named |= dict.fromkeys(topic.name for topic in part)
     asked = await call.budget.sorted(named or image.topics)
     first_partition: dict[str, int] = {}
     if cursor is not None:

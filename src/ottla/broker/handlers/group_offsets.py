@@ -96,10 +96,10 @@ async def _commit_many(request: OffsetCommitRequest, call: Call) -> OffsetCommit
         if call.budget.is_spent(_PER_DECISION):
             await call.budget.give_way()
     return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)
-            for (name, topic_id), partitions in told.items()
-        ]
+        topics=await call.budget.each(
+            told.items(),
+            lambda one: OffsetCommitResponseTopic(name=one[0][0], topic_id=one[0][1], partitions=one[1]),
+        )
     )
 
 
@@ -226,11 +226,14 @@ async def _fetch(group: OffsetFetchRequestGroup, call: Call, require_stable: boo
         for topic in group.topics:
             found = image.topic_by_id(topic.topic_id)
             if found is None:
-                unknown.append(_fetch_failed(topic, Error.UNKNOWN_TOPIC_ID))
+                errors = await call.budget.each(
+                    topic.partition_indexes, partial(no_offset, error=Error.UNKNOWN_TOPIC_ID)
+                )
+                unknown.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=errors))
             else:
                 topic.name = found.name
                 known.append(topic)
-            if call.budget.is_spent(1 if found is not None else 1 + len(topic.partition_indexes)):
+            if call.budget.is_spent():
                 await call.budget.give_way()
         group.topics = known
     try:
@@ -252,9 +255,10 @@ async def _fetch_in_parts(
         return await seen if isinstance(seen, Future) else seen
 
     asked = await read(lambda offsets: offsets.asked(group))
-    told = [OffsetFetchResponseTopics(name=one.name, topic_id=one.topic_id, partitions=[]) for one in asked]
-    numbered = list(zip(told, asked, strict=True))
-    for few in few_at_a_time(numbered, lambda pair: pair[1].partition_indexes):
+    told = await call.budget.each(
+        asked, lambda one: OffsetFetchResponseTopics(name=one.name, topic_id=one.topic_id, partitions=[])
+    )
+    for few in few_at_a_time(zip(told, asked, strict=True), lambda pair: pair[1].partition_indexes):
         part = OffsetFetchRequestGroup(
             group_id=group.group_id,
             member_id=group.member_id,
@@ -297,8 +301,9 @@ async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDelet
         return _nothing_deleted(Error.INVALID_GROUP_ID)
     told: dict[str, list[OffsetDeleteResponsePartition]] = {}
     failed: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    # At least once: whether the group is there is told in any case.
-    for few in [*few_at_a_time(request.topics, lambda topic: topic.partitions)] or [[]]:
+    if not request.topics:
+        return await _delete(request, call)  # Whether the group is there is told in any case.
+    for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
         known = []
         for topic, partitions in few:
             valid, wrong = _told_apart(call.node.metadata.image, topic.name, partitions)
@@ -320,10 +325,14 @@ async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDelet
     for name, errors in failed.items():
         if errors:
             told.setdefault(name, []).extend(errors)
+        if call.budget.is_spent():
+            await call.budget.give_way()
     return OffsetDeleteResponse(
         error_code=Error.NONE,
         throttle_time_ms=0,
-        topics=[OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in told.items()],
+        topics=await call.budget.each(
+            told.items(), lambda one: OffsetDeleteResponseTopic(name=one[0], partitions=one[1])
+        ),
     )
 
 
@@ -361,9 +370,13 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnO
             await call.budget.give_way()
     for name, errors in failed.items():
         told.setdefault(name, []).extend(errors)
+        if call.budget.is_spent():
+            await call.budget.give_way()
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
-        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=partitions) for name, partitions in told.items()],
+        topics=await call.budget.each(
+            told.items(), lambda one: TxnOffsetCommitResponseTopic(name=one[0], partitions=one[1])
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from ottla.broker.dispatch import Call
 from ottla.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
 from ottla.core.coordination import hash_cost
 from ottla.core.groups.classic import Client, join_refused, sync_refused
+from ottla.core.groups.shard import normal_state, normal_type
 from ottla.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -26,6 +27,8 @@ _REBALANCE_TIMEOUT_SINCE = 1
 _PROTOCOL_MANDATORY_SINCE = 5
 _MEMBERS_SINCE = 3
 _MEMBERS_PER_DECISION = 500
+_PROTOCOLS_MAX = 1_000
+"""Of one member: all of them are compared with those of every other."""
 
 
 def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
@@ -35,6 +38,8 @@ def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awa
     allowed = range(config[GROUP_MIN_SESSION_TIMEOUT_MS], config[GROUP_MAX_SESSION_TIMEOUT_MS] + 1)
     if request.session_timeout_ms not in allowed:
         return _joined(join_refused(Error.INVALID_SESSION_TIMEOUT, request.member_id), call.version)
+    if len(request.protocols) > _PROTOCOLS_MAX:
+        return _joined(join_refused(Error.INCONSISTENT_GROUP_PROTOCOL, request.member_id), call.version)
     if call.version < _REBALANCE_TIMEOUT_SINCE:
         request.rebalance_timeout_ms = request.session_timeout_ms
     client = Client(call.client_id or "", client_host(call), call.version)
@@ -140,11 +145,11 @@ def _nobody_left(request: LeaveGroupRequest, refusal: Refused) -> LeaveGroupResp
 
 
 async def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
-    # Each once: a request may name very many.
-    states, types = dict.fromkeys(request.states_filter), dict.fromkeys(request.types_filter)
+    states = set(await call.budget.each(request.states_filter, normal_state))
+    types = set(await call.budget.each(request.types_filter, normal_type))
     try:
         listed = await call.node.groups.read_each(
-            lambda shard: shard.groups, lambda shard, few, _: shard.listed(states, types, few), call.budget
+            lambda shard: shard.groups, lambda shard, few, _: shard.listed_of(few, states, types), call.budget
         )
     except Refused as refusal:
         return ListGroupsResponse(error_code=refusal.error, groups=[])

@@ -93,7 +93,7 @@ def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
         partition = call.node.partition(topic, index)
     except Refused as refusal:
         return PartitionResponse(
-            partition_index=index, error_code=refusal.error, error_message=refusal.text, active_producers=[]
+            partition_index=index, error_code=refusal.error, error_message=refusal.brief, active_producers=[]
         )
     return PartitionResponse(
         partition_index=index,

@@ -159,7 +159,7 @@ def refused(index: int, refusal: Refused) -> PartitionProduceResponse:
             BatchIndexAndErrorMessage(batch_index=one.batch_index, batch_index_error_message=one.message)
             for one in errors
         ],
-        error_message=refusal.text,
+        error_message=refusal.brief,
     )
 
 

@@ -49,8 +49,13 @@ _RECORD_COST = 8
 async def create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     try:
         return await make_topics(request, call.node, call.budget)
-    except Refused as refusal:
-        return topics.all_failed(dict.fromkeys(topic.name for topic in request.topics), refusal)
+    except Refused as refused:
+        refusal = refused  # The name of an exception is gone when its block ends.
+    named: dict[str, None] = {}
+    async for part in call.budget.parts(request.topics):
+        named |= dict.fromkeys(topic.name for topic in part)
+    results = await call.budget.each(named, lambda name: topics.failed_topic(name, refusal))
+    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 
 
 async def make_topics(request: CreateTopicsRequest, node: Node, budget: Budget) -> CreateTopicsResponse:

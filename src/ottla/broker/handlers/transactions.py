@@ -1,7 +1,7 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ottla.broker.backlog import Budget
@@ -76,47 +76,60 @@ async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) 
 
 async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> AddPartitionsToTxnResult:
     image, transactional_id = call.node.metadata.image, wanted.transactional_id
-    exists: dict[TopicPartition, bool] = {}
+    budget = call.budget
+    partitions: dict[TopicPartition, None] = {}
+    missing: dict[TopicPartition, None] = {}
     for topic in wanted.topics:
-        async for indexes in call.budget.parts(topic.partitions):
-            exists |= {(topic.name, index): image.partition(topic.name, index) is not None for index in indexes}
-    partitions = list(exists)
-    if not all(exists.values()):
+        async for indexes in budget.parts(topic.partitions):
+            named = [(topic.name, index) for index in indexes]
+            partitions |= dict.fromkeys(named)
+            missing |= dict.fromkeys(one for one in named if image.partition(*one) is None)
+        if budget.is_spent():
+            await budget.give_way()
+    if missing:
         # One that does not exist fails all: a transaction in part is of no use.
-        failed = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.OPERATION_NOT_ATTEMPTED)
-        errors = {one: failed[is_there] for one, is_there in exists.items()}
-        return await _partition_results(transactional_id, errors, call.budget)
+        def error_of(one: TopicPartition) -> Error:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION if one in missing else Error.OPERATION_NOT_ATTEMPTED
+
+        return await _partition_results(transactional_id, partitions, error_of, budget)
     producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     version = EPOCH_PER_TRANSACTION if call.version >= _BATCHES_SINCE else 0
     transactions = call.node.transactions
-    errors = dict.fromkeys(partitions, Error.NONE)
+    errors: dict[TopicPartition, Error] = {}
     try:
         check_name(transactional_id)
         if wanted.verify_only:
-            errors |= await transactions.admit(transactional_id, producer, partitions, adds=False)
+            errors = await transactions.admit(transactional_id, producer, partitions, adds=False)
         else:
+            named = list(partitions)
             await transactions.decide(
                 transactional_id,
-                lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, version, now_ms),
+                lambda shard, now_ms: shard.add_partitions(transactional_id, producer, named, version, now_ms),
             )
     except Refused as refusal:
-        errors = dict.fromkeys(partitions, _told(refusal.error, call.version))
-    return await _partition_results(transactional_id, errors, call.budget)
+        error = _told(refusal.error, call.version)
+        return await _partition_results(transactional_id, partitions, lambda _: error, budget)
+    return await _partition_results(transactional_id, partitions, lambda one: errors.get(one, Error.NONE), budget)
 
 
 async def _partition_results(
-    transactional_id: str, errors: dict[TopicPartition, Error], budget: Budget
+    transactional_id: str,
+    partitions: Iterable[TopicPartition],
+    error_of: Callable[[TopicPartition], Error],
+    budget: Budget,
 ) -> AddPartitionsToTxnResult:
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    async for part in budget.parts(list(errors.items())):
-        for (topic, index), error in part:
-            result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
-            topics.setdefault(topic, []).append(result)
+
+    def add(one: TopicPartition) -> None:
+        result = AddPartitionsToTxnPartitionResult(partition_index=one[1], partition_error_code=error_of(one))
+        topics.setdefault(one[0], []).append(result)
+
+    await budget.each(partitions, add)
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id,
-        topic_results=[
-            AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results) for topic, results in topics.items()
-        ],
+        topic_results=await budget.each(
+            topics.items(), lambda one: AddPartitionsToTxnTopicResult(name=one[0], results_by_partition=one[1])
+        ),
     )
 
 
@@ -199,16 +212,20 @@ async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPart
     for partition, done in written.items():
         lost = None if done is None else await done
         errors[partition] = Error.NONE if lost is None else lost.error
+        if call.budget.is_spent():
+            await call.budget.give_way()
     return errors
 
 
 async def _marker_results(errors: dict[TopicPartition, Error], budget: Budget) -> list[WritableTxnMarkerTopicResult]:
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    async for part in budget.parts(list(errors.items())):
-        for (topic, index), error in part:
-            result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
-            topics.setdefault(topic, []).append(result)
-    return [WritableTxnMarkerTopicResult(name=topic, partitions=results) for topic, results in topics.items()]
+
+    def add(one: tuple[TopicPartition, Error]) -> None:
+        (topic, index), error = one
+        topics.setdefault(topic, []).append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=error))
+
+    await budget.each(errors.items(), add)
+    return await budget.each(topics.items(), lambda one: WritableTxnMarkerTopicResult(name=one[0], partitions=one[1]))
 
 
 # Looking.

@@ -91,7 +91,7 @@ def alter(
                 raise Refused(Error.INVALID_REQUEST, "the resource is named more than once in the request")
             records += _altered(image, one, config, node_id)
         except Refused as refused:
-            refusal = refused
+            refusal = refused.with_traceback(None)  # There may be very many of them.
         outcomes.append(Outcome(one.resource_type, one.resource_name, refusal))
     return Decision([] if validate_only else records, outcomes)
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from ottla.config import NUM_PARTITIONS, Config
 from ottla.config.replication import DEFAULT_REPLICATION_FACTOR
 from ottla.core.metadata.config_entries import topic_entries
+from ottla.core.metadata.configs import CHANGES_MAX
 from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.image import TOPIC, Image, Partition, Topic
 from ottla.core.metadata.names import CLUSTER_METADATA, check_name, collision_key
@@ -85,7 +86,7 @@ def create_each(
         try:
             made, result = _create_topic(image, topic, around, new_names, described)
         except Refused as refusal:
-            results.append(_failed_topic(topic.name, refusal))
+            results.append(failed_topic(topic.name, refusal))
             continue
         if (key := collision_key(topic.name)) is not None:
             new_names[key] = topic.name
@@ -95,7 +96,7 @@ def create_each(
 
 
 def named_twice(name: str) -> CreatableTopicResult:
-    return _failed_topic(name, Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request"))
+    return failed_topic(name, Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request"))
 
 
 def check_size(partitions: int) -> None:
@@ -179,6 +180,8 @@ def _check_new_name(image: Image, name: str, new_names: dict[str, str]) -> None:
 
 
 def _overrides(topic: CreatableTopic) -> dict[str, str]:
+    if len(topic.configs) > CHANGES_MAX:
+        raise Refused(Error.POLICY_VIOLATION, f"more than {CHANGES_MAX} settings of one topic")
     without = [config.name for config in topic.configs if config.value is None]
     if without:
         raise Refused(Error.INVALID_CONFIG, f"settings without a value: {', '.join(without)}")
@@ -253,7 +256,7 @@ def _new_partition(image: Image, replicas: list[int]) -> Partition:
     )
 
 
-def _failed_topic(name: str, refusal: Refused) -> CreatableTopicResult:
+def failed_topic(name: str, refusal: Refused) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.error, error_message=refusal.text)
 
 
@@ -383,8 +386,3 @@ def _deleted(name: str | None, topic_id: bytes, refusal: Refused | None) -> Dele
         error_code=refusal.error if refusal else Error.NONE,
         error_message=refusal.text if refusal else None,
     )
-
-
-def all_failed(names: Iterable[str], refusal: Refused) -> CreateTopicsResponse:
-    """The answer when nothing was looked at."""
-    return CreateTopicsResponse(throttle_time_ms=0, topics=[_failed_topic(name, refusal) for name in names])
