@@ -1,7 +1,8 @@
 """Requests that ask for as much as their size allows, of every API that a node serves, made from the declarations.
 
-Each is wide in one place: one array of the message has as many elements as fit, the others have one. The elements are
-all different or all the same, and name what exists or what does not. Others have the longest strings that there may be.
+Each is wide in one place: one array of the message has as many elements as fit into the size, and into what a node is
+ready to decode; the others have one. The elements are all different or all the same, and name what exists or what does
+not. Others have the longest strings that there may be, and some have more elements than a node takes.
 """
 
 import math
@@ -12,8 +13,8 @@ from typing import Any, NamedTuple
 from ottla.broker.dispatch import ROUTES
 from ottla.kernel import Record, build_batch
 from ottla.wire.api import ApiKey, request_class
-from ottla.wire.codec import encode
-from ottla.wire.frame import encode_request
+from ottla.wire.codec import Malformed, encode
+from ottla.wire.frame import decode_request_in_steps, encode_request
 from ottla.wire.schema import message_of, structure_of
 from ottla.wire.shapes import Field, Structure
 
@@ -122,6 +123,8 @@ def _of_version(key: ApiKey, version: int, size: int, topic_id: bytes, *, thorou
             yield _wide(key, version, {outer: math.isqrt(size), path: math.isqrt(size)}, contents[0])
     longest = Content(False, False, length=LONGEST)
     yield _wide(key, version, dict.fromkeys(paths[-1:], size), longest)
+    if thorough:
+        yield _wide(key, version, dict.fromkeys(paths[-1:], 8 * size), contents[0], is_accepted=False)
 
 
 def _arrays(structure: Structure, version: int, path: Path = ()) -> Iterator[Path]:
@@ -134,15 +137,29 @@ def _arrays(structure: Structure, version: int, path: Path = ()) -> Iterator[Pat
                 yield from _arrays(f.structure, version, here)
 
 
-def _wide(key: ApiKey, version: int, sizes: dict[Path, int], content: Content) -> Hostile:
+def _wide(key: ApiKey, version: int, sizes: dict[Path, int], content: Content, *, is_accepted: bool = True) -> Hostile:
     """So many bytes for each of the arrays; where one is inside the other, their product counts."""
     counts: dict[Path, int] = {}
     for path, size in sizes.items():
         few, many = (len(_encoded(key, version, {path: count}, content)) for count in (1, 1 + _SAMPLE))
         counts[path] = max(int(size * _SAMPLE / max(many - few, 1)), 1)
+    while True:
+        body = _Filler(version, counts, content).fill(structure_of(request_class(key)))
+        frame = b"".join(encode_request(body, version, 1, "sweep"))
+        if not is_accepted or _is_accepted(frame):
+            break
+        counts = {path: max(count * 7 // 8, 1) for path, count in counts.items()}
     shape = " and ".join(f"{'.'.join(path)} x {count:,}" for path, count in counts.items()) or "no array"
-    body = _Filler(version, counts, content).fill(structure_of(request_class(key)))
-    return Hostile(key, version, f"{shape}, {content}", b"".join(encode_request(body, version, 1, "sweep")))
+    return Hostile(key, version, f"{shape}, {content}", frame)
+
+
+def _is_accepted(frame: bytes) -> bool:
+    try:
+        for _ in decode_request_in_steps(memoryview(frame)[4:]):
+            pass
+    except Malformed:
+        return False
+    return True
 
 
 def _encoded(key: ApiKey, version: int, counts: dict[Path, int], content: Content) -> bytes:
