@@ -100,9 +100,7 @@ class Answers:
             self._open.append(waiting)
             self._pass_on_those_ready()
 
-    def _wait_for(
-        self, result: "Answered | asyncio.Future[Any] | Waiter", call: Call, *, is_alone: bool = False
-    ) -> None:
+    def _wait_for(self, result: "Answered | asyncio.Future[Any] | Waiter", call: Call) -> None:
         """Pass on what it has when it is done, in its turn."""
         if type(result) is CoroutineType:
             is_done, begun = begin(result, self.loop)
@@ -113,7 +111,7 @@ class Answers:
             result = begun
         waiting = _Open()
         self._open.append(waiting)
-        if is_alone or call.gave_way:
+        if call.must_be_alone:
             waiting.is_alone = True
             self._alone += 1
         self._follow(waiting, cast("asyncio.Future[Any] | Waiter", result), call)

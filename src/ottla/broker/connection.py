@@ -314,8 +314,8 @@ class Connection(Answers, asyncio.BufferedProtocol):
     def _serve_alone(self, frame: memoryview) -> None:
         self._wide = frame
         self._count_memory()
-        call = Call(self.node, self, -1, 0, 0, None)
-        self._wait_for(answer_wide(frame, call), call, is_alone=True)
+        call = Call(self.node, self, -1, 0, 0, None, is_alone=True)
+        self._wait_for(answer_wide(frame, call), call)
 
     def _receive(self, frame: memoryview) -> None:
         if self._pace is not None:

@@ -91,6 +91,8 @@ class Call:
     client_id: str | None
     is_wide: bool = False
     """The request has very many elements, and its bytes stay as they are until it is answered."""
+    is_alone: bool = False
+    """No other request of the connection is taken until this one is answered."""
     _budget: Budget | None = None
 
     @property
@@ -101,8 +103,9 @@ class Call:
         return self._budget
 
     @property
-    def gave_way(self) -> bool:
-        return self._budget is not None and self._budget.gave_way
+    def must_be_alone(self) -> bool:
+        """It was cut off before it had done what must keep the connection's order."""
+        return self.is_alone or (self._budget is not None and self._budget.gave_way)
 
 
 Frame = list[Part]

@@ -77,6 +77,8 @@ from ottla.wire.uuids import uuid_to_text
 _FETCH_SESSION_EVICTION_MS = 120_000
 _SILENCE_CHECK_MS = 5_000
 _PLACED_AT_ONCE = 200
+_LONG_CHECKS_MAX = 2
+"""Batches that are checked in threads at a time."""
 
 
 class Node:
@@ -117,6 +119,7 @@ class Node:
         self.rooms = Rooms(ROOM_BYTES)
         self.frame_memory = FrameMemory(config[QUEUED_MAX_REQUEST_BYTES])
         self.backlog = Backlog(clock)
+        self.long_checks = asyncio.Semaphore(_LONG_CHECKS_MAX)
         self.outbox = Outbox()
         self.vigil = Vigil(processors=processors)
         self.lookout = Lookout(clock)

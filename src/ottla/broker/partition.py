@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ottla.broker.waiters import Watcher
 from ottla.config import MIN_INSYNC_REPLICAS
 from ottla.core.log.producers import VOUCHED, Origin, Verification
-from ottla.kernel import Run
+from ottla.kernel import Checked, Run
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.slices import Slice
 from ottla.storage.upkeep import flush_in_thread
@@ -70,8 +70,12 @@ class Partition:
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
         verification: Verification | None = VOUCHED,
+        at_once: bool = False,
+        checked: Checked | None = None,
     ) -> Appended:
-        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`."""
+        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`.
+
+        `at_once` and `checked` are as for `PartitionLog.append`."""
         if acks == -1:
             self.check_in_sync()
         appended = self.log.append(
@@ -80,6 +84,8 @@ class Partition:
             origin=origin,
             transaction_version=transaction_version,
             verification=verification,
+            at_once=at_once,
+            checked=checked,
         )
         self._appended(0 if appended.duplicate else len(records))
         return appended

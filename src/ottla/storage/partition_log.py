@@ -28,7 +28,7 @@ from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
-from ottla.kernel import BatchHeader, EndTxnMarker, Run
+from ottla.kernel import BatchHeader, Checked, EndTxnMarker, Run
 from ottla.observe.trace import trace
 from ottla.storage.atomic import read_whole
 from ottla.storage.log_directory import LogDirectory
@@ -120,7 +120,8 @@ class PartitionLog:
     def reconfigure(self, config: Config) -> None:
         self.log.reconfigure(config)
         self._rules = produce_rules(config)
-        self._coordinator_rules = self._rules._replace(from_client=False)
+        self._long_rules = self._rules._replace(at_once_max=None)
+        self._coordinator_rules = self._long_rules._replace(from_client=False)
         self._must_verify = config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]
 
     # Appending.
@@ -133,16 +134,20 @@ class PartitionLog:
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
         verification: Verification | None = VOUCHED,
+        at_once: bool = False,
+        checked: Checked | None = None,
     ) -> Appended:
         """Check one batch, number it and write it. The buffer is changed in place.
 
         A batch that this producer has sent before is not written again: the answer is the first one. One that opens a
-        transaction needs the verification that was begun for it.
+        transaction needs the verification that was begun for it. With `at_once`, raises TakesLong for a batch that
+        takes long to check: then `check` may do it in a thread, and gives what is handed over as `checked`.
         """
         self.directory.check_online()
         log, now_ms = self.log, self._clock.wall_ms()
-        rules = self._rules if origin is Origin.CLIENT else self._coordinator_rules
-        checked = kernel.check_produced(buffer, rules, now_ms)
+        if checked is None:
+            rules = self._rules if at_once else self._long_rules if origin is Origin.CLIENT else self._coordinator_rules
+            checked = kernel.check_produced(buffer, rules, now_ms)
         batch, header = checked.batch, checked.header.numbered(log.end_offset, leader_epoch)
         # Most batches have no attributes and no producer: what follows from either need not be asked.
         marker = marker_in(header, batch) if header.attributes else None
@@ -157,6 +162,10 @@ class PartitionLog:
         self._write(header, marker, batch, now_ms)
         # As calling it does, in half the time.
         return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False))
+
+    def check(self, buffer: bytearray | memoryview) -> Checked:
+        """Check a batch of a client, in any thread."""
+        return kernel.check_produced(buffer, self._long_rules, self._clock.wall_ms())
 
     def begin_run(self, leader_epoch: int) -> Run | None:
         """What the batches of Produce requests that are alike are gathered in, to be written together; None where the
