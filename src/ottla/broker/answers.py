@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.broker.dispatch import Answered, Call, Frame, Hangup, answer_late, begin
 from ottla.broker.outlet import Outlet, Part
 from ottla.broker.waiters import Waiter
+from ottla.io.ports import Buffer
 
 if TYPE_CHECKING:
     from ottla.broker.hosted_shard import HostedShard
@@ -73,8 +75,18 @@ class Answers:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is still to come or to be taken."""
-        return bool(self._open or self._ready) or self._outlet.queued_bytes > 0
+        """Whether an answer is still to come or to be taken, or a request waits for its turn."""
+        return bool(self._open or self._ready or self._paused) or self._outlet.queued_bytes > 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not taken."""
+        return self._outlet.queued_bytes
+
+    @property
+    def unread_buffers(self) -> Sequence[Buffer]:
+        """What of them is in memory."""
+        return self._outlet.queued_buffers
 
     @property
     def _is_behind(self) -> bool:

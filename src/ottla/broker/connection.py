@@ -161,16 +161,34 @@ class Connection(Answers, asyncio.BufferedProtocol):
     def take(self, data: memoryview, now_ms: int) -> None:
         """Handle what has waited for the end of the round."""
         self.last_active_ms = now_ms
-        is_private = False
-        if self._half is not None:
-            # What was read before it in the same round has ended with half a frame.
-            data, is_private = _joined(self._half.data, data), True
-            self._half.give_back()
-            self._half = None
-        if self._paused:
-            self._rest = _joined(self._rest or b"", data)
+        if self._paused or self._half is not None:
+            # Of what was read before it in the same round, something is left.
+            rest = self._left_before(data)
+            if self._paused:
+                self._rest = rest
+                self._count_memory()
+            else:
+                self._take(rest, is_private=True)
         else:
-            self._take(data, is_private=is_private)
+            self._take(data, is_private=False)
+
+    def postpone(self, data: memoryview, now_ms: int) -> None:
+        """Handle it in a later round: this one has taken long enough."""
+        self.last_active_ms = now_ms
+        self._rest = self._left_before(data)
+        if not self._waits_for_turn:
+            self._wait_for_turn(is_short=len(self._rest) <= _SHORT_MAX)
+        self._count_memory()
+
+    def _left_before(self, data: memoryview) -> memoryview:
+        """What was received and not taken, and then this."""
+        half, rest = self._half, self._rest
+        self._half = self._rest = None
+        if half is None:
+            return _joined(rest or b"", data)
+        joined = _joined(half.data, data)
+        half.give_back()
+        return joined
 
     def _take_all(self, data: memoryview, *, is_private: bool) -> None:
         """Handle the whole frames in `data`; nothing of it is needed afterwards, whatever happens, unless it is

@@ -257,7 +257,8 @@ class Node:
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))
 
     async def _close_silent(self) -> None:
-        self.connections.close_silent(self.clock.monotonic_ms())
+        self.connections.close_silent(self.clock.monotonic_ms(), others_wait=bool(self.frame_memory.waiting))
+        self.connections.close_unread()
 
     # Metadata.
 

@@ -3,8 +3,8 @@
 Rule 1: a waiter is woken when enough bytes were appended to the partitions it waits for, when its time is up, or when
         something happened that it must see at once (`wake`). It looks for itself what there is then.
 Rule 2: a waiter is woken once, and is nowhere to be found afterwards.
-Rule 3: looking is not the business of the one who wakes. All who were woken in a round of the loop look one after the
-        other at its end.
+Rule 3: looking is not the business of the one who wakes. Those who were woken in a round of the loop look one after the
+        other at its end, some at a time: thousands may wait for one partition.
 Rule 4: one timer serves all, with Kafka's precision of a millisecond. It is set for the earliest time that anybody ever
         waited for, and not touched when that one is woken before, as nearly all are.
 """
@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 _LEFT_OVER_MAX = 100
+_TOLD_AT_ONCE = 100
 
 
 class Watcher(Protocol):
@@ -180,7 +181,7 @@ class WaitingRoom:
         woken, self._woken = self._woken, []
         told = 0
         try:
-            for waiter in woken:
+            for waiter in woken[:_TOLD_AT_ONCE]:
                 told += 1
                 waiter.tell()
         finally:
