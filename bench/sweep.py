@@ -98,9 +98,9 @@ class Hostile(NamedTuple):
         return f"{self.api.name} v{self.version} {self.shape} ({len(self.frame) / 1e6:.1f} MB)"
 
 
-def requests(size: int, topic_id: bytes, *, thorough: bool) -> Iterator[Hostile]:
-    """Of every API, of about this size; `topic_id` is that of `TOPIC`."""
-    for key in sorted(ROUTES):
+def requests(size: int, topic_id: bytes, *, thorough: bool, only: ApiKey | None = None) -> Iterator[Hostile]:
+    """Of every API, or of one, of about this size; `topic_id` is that of `TOPIC`."""
+    for key in sorted(ROUTES) if only is None else [only]:
         facts = message_of(request_class(key))
         last = facts.versions[-1] - (1 if facts.unstable else 0)
         yield from _of_version(key, last, size, topic_id, thorough=thorough)

@@ -182,7 +182,7 @@ class Error(IntEnum):
 
 
 _TEXT_START, _TEXT_END = 1_000, 500
-_BRIEF = 400
+_BRIEF = 200
 
 
 def _shortened(text: str) -> str:
