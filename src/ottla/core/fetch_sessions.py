@@ -179,9 +179,9 @@ class FetchSessions:
 def _gathered(request: FetchRequest) -> Generator[None, None, dict[FetchKey, FetchPartition]]:
     """The partitions that a request names; the last of several equal ones counts."""
     wanted: dict[FetchKey, FetchPartition] = {}
-    for key, partition in partitions_in(request):
+    for number, (key, partition) in enumerate(partitions_in(request), start=1):
         wanted[key] = partition
-        if len(wanted) % _PARTITIONS_PER_STEP == 0:
+        if number % _PARTITIONS_PER_STEP == 0:
             yield
     return wanted
 
