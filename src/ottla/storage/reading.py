@@ -7,8 +7,12 @@ Rule 2: who catches up goes on where the slice before was cut, mostly within a b
 Rule 3: what is remembered of batches is forgotten before any are cut off, for others may take their places.
 """
 
+from ottla import kernel
+from ottla.core.log import files
+from ottla.core.log.files import file_name
 from ottla.core.log.log import Log
 from ottla.core.log.segment import Segment
+from ottla.storage.batches import find_batch
 from ottla.storage.look_ups import LookUps
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recent import RecentBatches
@@ -97,6 +101,23 @@ class Reading:
                 del self._cuts[next(iter(self._cuts))]
             self._cuts[header.base_offset] = segment, Found(position, header)
         return end - position <= _WARM_SPAN or part.file.read_warm(end - 1, 1) is not None
+
+    def find_readable(self, offset: int) -> int:
+        """See `PartitionLog.find_readable`."""
+        segments, end_offset = list(self._log.segments), self._log.end_offset
+        for segment in segments[self._log.segment_at(offset) :]:
+            path = f"{self._here.path}/{file_name(segment.base_offset, files.LOG)}"
+            try:
+                file = self._here.disk.open(path, writable=False)
+            except FileNotFoundError:
+                continue  # Retention took it meanwhile.
+            try:
+                position = find_batch(file, 0, segment.size, offset)
+                if position is not None:
+                    return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
+            finally:
+                file.close()
+        return end_offset
 
     def forget(self) -> None:
         """Batches are about to be cut off (Rule 3)."""
