@@ -196,6 +196,17 @@ def test_members_that_follow_each_other_as_one_instance_are_no_violation() -> No
     history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="i")
 
 
+def test_who_comes_in_the_name_of_an_instance_has_given_back_what_that_had() -> None:
+    history = GroupHistory()
+    history.given(GROUP, "a", [KEY, OTHER], 1.0, until=4.0, instance="i")
+    history.away(GROUP, "a", [KEY, OTHER], until=5.0, instance="i")
+    history.coming(GROUP, "i", is_classic=False)
+    history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="i")
+    history.given(GROUP, "c", [OTHER], 2.1, until=5.0)
+    history.coming(GROUP, "i", is_classic=True)  # It fences b, which does not know it yet.
+    history.given(GROUP, "c", [KEY], 2.2, until=5.0)
+
+
 def test_a_group_without_offsets_may_be_forgotten() -> None:
     """Its generations begin anew; an answer of the group before it says nothing about this one."""
     history = GroupHistory()
@@ -223,13 +234,26 @@ def test_planted_anomalies_of_instances_and_forgotten_groups_are_found() -> None
         history.away(GROUP, "a", [KEY], until=5.0, instance="i")
         history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="j")
 
+    def taken_from_one_that_is_there() -> None:
+        history = GroupHistory()
+        history.given(GROUP, "a", [KEY], 1.0, until=4.0, instance="i")
+        history.coming(GROUP, "i", is_classic=False)
+        history.coming(GROUP, "j", is_classic=True)
+        history.given(GROUP, "b", [KEY], 2.0, until=5.0)
+
     def forgotten_with_offsets() -> None:
         history = GroupHistory()
         history.assigned(GROUP, 2, "a", [KEY], 1.0)
         committed(history, 5, 2.0, 2.1, "a")
         history.assigned(GROUP, 1, "b", [KEY], 9.0, asked_at=8.0)
 
-    for history in (older_commits, another_instance, given_while_away, forgotten_with_offsets):
+    for history in (
+        older_commits,
+        another_instance,
+        given_while_away,
+        taken_from_one_that_is_there,
+        forgotten_with_offsets,
+    ):
         found_in("I11", history)
 
 
@@ -265,6 +289,26 @@ def test_what_was_committed_before_a_loss_may_be_gone() -> None:
     history.fetched(GROUP, KEY, NOTHING, "", 4.0)
     history.fetched(GROUP, KEY, 5, first, 5.0)
     history.fetched(GROUP, KEY, 6, second, 6.0)
+
+
+def test_what_an_earlier_loss_took_is_not_missed_because_later_commits_outlive_the_next() -> None:
+    def elsewhere(offset: int, sent_at: float) -> str:
+        commit = history.committing(GROUP, "a", OTHER, offset, sent_at)
+        history.granted(commit, sent_at + 0.1)
+        return commit.id
+
+    history = GroupHistory()
+    committed(history, 5, 1.0, 1.1)
+    history.power_lost(2.0)
+    later = elsewhere(6, 3.0)
+    history.power_lost(4.0)
+    history.fetched(GROUP, OTHER, 6, later, 5.0)
+    history.fetched(GROUP, KEY, NOTHING, "", 6.0)
+    committed(history, 7, 7.0, 7.1)
+    latest = elsewhere(8, 7.5)
+    history.power_lost(8.0)
+    history.fetched(GROUP, OTHER, 8, latest, 9.0)
+    found_in("I11", lambda: history.fetched(GROUP, KEY, NOTHING, "", 10.0))
 
 
 def test_owners_from_before_a_loss_are_none() -> None:
