@@ -166,6 +166,12 @@ class SimDisk:
         _collect(self._names.root, "", found)
         return found
 
+    def peek(self, path: str) -> bytes:
+        """The bytes of one file. Not a step."""
+        node = self._node(path)
+        assert isinstance(node, FileNode)
+        return bytes(node.contents)
+
     def flip_bit(self, path: str, bit: int) -> None:
         """Let one stored bit rot. Not a step: no program does this."""
         node = self._node(path)
@@ -181,7 +187,7 @@ class SimDisk:
         disk._digest = self._digest.copy()
         return disk
 
-    def _step(self, operation: str, path: str, *details: int | str | bytes) -> None:
+    def _step(self, operation: str, path: str, *details: int | str) -> None:
         """Count the call, then let it be struck by a power loss or a fault."""
         self._count(operation, path, *details)
         if self._is_crash_step():
@@ -190,11 +196,11 @@ class SimDisk:
         if error:
             _fail(error, path)
 
-    def _count(self, operation: str, path: str, *details: int | str | bytes) -> None:
+    def _count(self, operation: str, path: str, *details: int | str) -> None:
         if self._off:
             raise PowerLoss("the machine is off")
         self.step += 1
-        self._digest.update(repr((operation, path, details)).encode())
+        self._digest.update(f"{operation} {path} {details}".encode())
         if self.observer and operation not in READS:
             self.observer(self.step, operation, path)
 
@@ -217,7 +223,8 @@ class SimDisk:
         return 0
 
     def _write(self, path: str, opened: Callable[[], FileNode], position: int, data: bytes, *, writable: bool) -> None:
-        self._count("write", path, position, data)
+        self._count("write", path, position, len(data))
+        self._digest.update(data)
         node = opened()
         if not writable:
             _fail(errno.EBADF, path)

@@ -2,7 +2,7 @@
 
 Rule 1: a task belongs to the process in whose context it was made; so do the tasks that it makes.
 Rule 2: a killed process gets no further. Its disk and its network are gone before its tasks are cancelled, so that code
-        that cleans up can do nothing.
+        that cleans up can do nothing. What it had set timers for never happens, and it begins nothing any more.
 """
 
 import asyncio
@@ -10,8 +10,11 @@ from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
+from ottla.sim.loop import SimLoop
+
 T = TypeVar("T")
 _CURRENT: ContextVar["Process | None"] = ContextVar("_CURRENT", default=None)
+_DONE_MAX = 64
 
 
 class Process:
@@ -19,19 +22,31 @@ class Process:
         self.alive = True
         self.context = copy_context()
         self.context.run(_CURRENT.set, self)
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = _DONE_MAX
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         return asyncio.get_running_loop().create_task(work, context=self.context.copy())
 
     def kill(self) -> None:
         self.alive = False
-        for task in list(self._tasks):
+        loop = asyncio.get_running_loop()
+        # Before the tasks: their end is still to be told to those who wait for it.
+        if isinstance(loop, SimLoop):
+            loop.cancel_timers(self._is_of)
+        for task in self._tasks:
             task.cancel()
 
+    def _is_of(self, context: Context) -> bool:
+        return context.get(_CURRENT) is self
+
     def adopt(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if not self.alive:
+            task.cancel()
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._tasks_max = 2 * len(self._tasks) + _DONE_MAX
 
 
 def make_task(loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":

@@ -1,6 +1,7 @@
 """Running one seed from start to end."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 
 from ottla.sim.clock import SimClock
@@ -13,11 +14,20 @@ from ottla.sim.workload import Workload
 @dataclass(frozen=True)
 class Outcome:
     seed: int
-    digest: str
-    lines: list[str] = field(repr=False)
+    transcript: Transcript = field(repr=False)
     losses: int
     steps: int
+    seconds: float
+    """Of virtual time."""
     failure: Exception | None
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.transcript.lines
+
+    @cached_property
+    def digest(self) -> str:
+        return self.transcript.digest()
 
     def summary(self) -> str:
         result = "failed" if self.failure else "ok"
@@ -42,4 +52,4 @@ def run_seed(seed: int) -> Outcome:
         except Exception as error:
             failure = error
             transcript.note(f"failed: {type(error).__name__}: {error}")
-    return Outcome(seed, transcript.digest(), transcript.lines, workload.losses, workload.disk.step, failure)
+    return Outcome(seed, transcript, workload.losses, workload.disk.step, clock.seconds, failure)

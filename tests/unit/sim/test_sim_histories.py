@@ -122,6 +122,17 @@ def test_commits_at_the_same_time_may_hold_in_either_order() -> None:
     history.fetched(GROUP, KEY, 6, other, 5.0)
 
 
+def test_only_a_group_without_offsets_may_be_unknown() -> None:
+    history = GroupHistory()
+    committed(history, 5, 1.0, None)
+    assert history.may_be_forgotten(GROUP, 2.0)
+    committed(history, 6, 3.0, 4.0)
+    assert history.may_be_forgotten(GROUP, 3.5)
+    assert not history.may_be_forgotten(GROUP, 5.0)
+    history.power_lost(6.0)
+    assert history.may_be_forgotten(GROUP, 7.0)
+
+
 def test_planted_anomalies_of_offsets_are_found() -> None:
     def lost() -> None:
         history = GroupHistory()
@@ -200,11 +211,13 @@ def test_who_comes_in_the_name_of_an_instance_has_given_back_what_that_had() -> 
     history = GroupHistory()
     history.given(GROUP, "a", [KEY, OTHER], 1.0, until=4.0, instance="i")
     history.away(GROUP, "a", [KEY, OTHER], until=5.0, instance="i")
-    history.coming(GROUP, "i", is_classic=False)
+    history.coming(GROUP, "i", "x", is_classic=False)
     history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="i")
     history.given(GROUP, "c", [OTHER], 2.1, until=5.0)
-    history.coming(GROUP, "i", is_classic=True)  # It fences b, which does not know it yet.
+    history.coming(GROUP, "i", "y", is_classic=True)  # It fences b, which does not know it yet.
     history.given(GROUP, "c", [KEY], 2.2, until=5.0)
+    history.given(GROUP, "b", [KEY], 5.2, until=8.0, instance="i")  # Perhaps it was fenced before it heard of this.
+    history.given(GROUP, "c", [KEY], 5.3, until=8.0)
 
 
 def test_a_group_without_offsets_may_be_forgotten() -> None:
@@ -237,8 +250,9 @@ def test_planted_anomalies_of_instances_and_forgotten_groups_are_found() -> None
     def taken_from_one_that_is_there() -> None:
         history = GroupHistory()
         history.given(GROUP, "a", [KEY], 1.0, until=4.0, instance="i")
-        history.coming(GROUP, "i", is_classic=False)
-        history.coming(GROUP, "j", is_classic=True)
+        history.coming(GROUP, "i", "x", is_classic=False)
+        history.coming(GROUP, "i", "y", is_classic=False)
+        history.coming(GROUP, "j", "z", is_classic=True)
         history.given(GROUP, "b", [KEY], 2.0, until=5.0)
 
     def forgotten_with_offsets() -> None:

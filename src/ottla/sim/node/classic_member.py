@@ -125,7 +125,7 @@ class ClassicMember:
     async def _join(self) -> None:
         self._lose()
         if self.instance is not None and self.member_id == _UNKNOWN:
-            self._scene.groups.coming(self.group, self.instance, is_classic=True)
+            self._scene.groups.coming(self.group, self.instance, self._line.name, is_classic=True)
         asked_at = self._scene.now
         request = JoinGroupRequest(
             group_id=self.group,
@@ -178,8 +178,7 @@ class ClassicMember:
                 self.group, self.generation, self.member_id, mine, now, instance=self.instance, asked_at=asked_at
             )
         elif now < self._until(sent_at):
-            until = self._until(sent_at)
-            groups.given(self.group, self.member_id, mine, now, until, instance=self.instance, is_classic=True)
+            groups.given(self.group, self.member_id, mine, now, self._until(sent_at), instance=self.instance)
         else:
             self._joined = False
             self._lose()

@@ -64,7 +64,7 @@ class ConsumerMember:
         )
         self._must_tell = self._must_ask = False
         if joins and self.instance is not None:
-            self._scene.groups.coming(self.group, self.instance, is_classic=False)
+            self._scene.groups.coming(self.group, self.instance, self._line.name, is_classic=False)
         answer = await self._line.call(request)
         error = Error(answer.error_code)
         self._next_heartbeat = self._scene.now + HEARTBEAT_S

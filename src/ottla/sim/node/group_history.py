@@ -5,7 +5,8 @@ Rule 1: in one generation of a classic group a partition has one owner: a member
 Rule 2: in a group of the consumer protocol, and where both protocols meet, a partition has one owner at a time: whoever
         has it keeps it until it says that it gave it back, or until its session can be over. A static member that
         has gone for a while has not given back anything, until somebody comes back in its name, with nothing. Who comes
-        in the name of an instance takes its place, unless both are of the consumer protocol and the older one is there.
+        in the name of an instance takes its place, unless both are of the consumer protocol and the older one is there:
+        so where two are one instance, and one of them is classic, nobody knows which of them owns what.
 Rule 3: a commit is refused if, when it was sent, somebody else had been given the partition since its member was.
 Rule 4: a fetched offset is one that somebody committed, and none was committed for certain after that one was over.
 Rule 5: a power loss takes the end of a group's log where that was not synced: what was committed before it may be gone,
@@ -56,7 +57,6 @@ class _Owner:
     """When its session may be over; `NEVER` in a classic group, where generations count."""
     generation: int = NOTHING
     instance: str | None = None
-    is_classic: bool = False
     is_away: bool = False
 
     def is_followed_by(self, member: str, instance: str | None) -> bool:
@@ -72,6 +72,8 @@ class _Group:
     commits: dict[Key, list[Commit]] = field(default_factory=dict)
     since: float = 0.0
     """When it was seen that this is another group of the name, or when what was not synced was lost."""
+    claims: dict[str, dict[str, bool]] = field(default_factory=dict)
+    """By instance: who has come in its name, and whether as a classic member."""
     told: dict[tuple[str, Key], None] = field(default_factory=dict)
     """Which member was given what since then."""
     survivors: dict[float, float] = field(default_factory=dict)
@@ -85,6 +87,10 @@ class _Group:
         self.owners.clear()
         self.assigned.clear()
         self.told.clear()
+
+    def is_contested(self, instance: str | None) -> bool:
+        claims = self.claims.get(instance, {}) if instance is not None else {}
+        return len(claims) > 1 and any(claims.values())
 
 
 class GroupHistory:
@@ -155,7 +161,6 @@ class GroupHistory:
         until: float,
         *,
         instance: str | None = None,
-        is_classic: bool = False,
     ) -> None:
         """A member was told that these are its own; its session lasts until then at least."""
         group = self.group(name)
@@ -166,7 +171,8 @@ class GroupHistory:
                     "I11", f"{name_of(key)} was given to {member} of {name}, but {owner.member} has not given it back"
                 )
             group.told[member, key] = None
-            group.owners[key] = _Owner(member, now, until, instance=instance, is_classic=is_classic)
+            until = _RELEASED if group.is_contested(instance) else until
+            group.owners[key] = _Owner(member, now, until, instance=instance)
 
     def away(self, name: str, member: str, partitions: "list[Key]", until: float, *, instance: str) -> None:
         """A static member has gone for a while; its partitions are its own until then at least."""
@@ -175,10 +181,13 @@ class GroupHistory:
             if owner is not None and owner.member == member:
                 owner.until, owner.instance, owner.is_away = until, instance, True
 
-    def coming(self, name: str, instance: str, *, is_classic: bool) -> None:
-        """Somebody is about to join in the name of an instance, with nothing."""
-        for owner in self.group(name).owners.values():
-            if owner.instance == instance and (owner.is_away or owner.is_classic or is_classic):
+    def coming(self, name: str, instance: str, who: str, *, is_classic: bool) -> None:
+        """A client is about to join in the name of an instance, with nothing."""
+        group = self.group(name)
+        claims = group.claims.setdefault(instance, {})
+        claims[who] = is_classic or claims.get(who, False)
+        for owner in group.owners.values():
+            if owner.instance == instance and (owner.is_away or group.is_contested(instance)):
                 owner.until = _RELEASED
 
     def extended(self, name: str, member: str, until: float) -> None:
@@ -217,6 +226,11 @@ class GroupHistory:
                 "I11",
                 f"{_told(commit)} by {commit.member} was granted; {owner.member} owned the partition since before",
             )
+
+    def may_be_forgotten(self, name: str, now: float) -> bool:
+        """Whether a group may be unknown that had nobody in it for a moment: no offset of it is sure to hold."""
+        held = (commit for some in self.group(name).commits.values() for commit in some)
+        return self.lost_at >= 0 or not any(commit.holds_from < now for commit in held)
 
     def fetched(self, name: str, where: Key, offset: int, metadata: str | None, began: float) -> None:
         """The group's offset was fetched, with a request sent at `began`, none pending."""

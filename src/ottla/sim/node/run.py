@@ -72,9 +72,9 @@ def run_seed(seed: int) -> Outcome:
     machine = world.machine if world is not None else None
     return Outcome(
         seed,
-        transcript.digest(),
-        transcript.lines,
+        transcript,
         machine.losses if machine else 0,
         machine.disk.step if machine else 0,
+        clock.seconds,
         failure if isinstance(failure, Exception) else None,
     )
