@@ -136,6 +136,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 task.cancel()
             self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
+    def _asyncgen_finalizer_hook(self, _agen: Any) -> None:
+        """Nothing is done for a generator that nobody goes on with: when it is collected is not the seed's to say."""
+
     def _process_events(self, event_list: Any) -> NoReturn:
         raise NotImplementedError("there is nothing to be heard of from outside")
 

@@ -305,6 +305,16 @@ def test_what_was_committed_before_a_loss_may_be_gone() -> None:
     history.fetched(GROUP, KEY, 6, second, 6.0)
 
 
+def test_a_commit_whose_answer_outlived_the_power_may_be_gone() -> None:
+    history = GroupHistory()
+    commit = history.committing(GROUP, "a", KEY, 5, 1.0)
+    history.power_lost(2.0)
+    history.granted(commit, 2.1)
+    history.fetched(GROUP, KEY, NOTHING, "", 3.0)
+    committed(history, 6, 4.0, 4.1)
+    found_in("I11", lambda: history.fetched(GROUP, KEY, NOTHING, "", 5.0))
+
+
 def test_what_an_earlier_loss_took_is_not_missed_because_later_commits_outlive_the_next() -> None:
     def elsewhere(offset: int, sent_at: float) -> str:
         commit = history.committing(GROUP, "a", OTHER, offset, sent_at)

@@ -267,7 +267,11 @@ class GroupHistory:
         if commit.transaction is not None:
             # Its marker is written some time after its end was granted.
             return commit.transaction.is_void
-        return any(sent_at <= commit.granted_at <= lost_at for lost_at, sent_at in group.survivors.items())
+        # Its answer may have been under way when the power was lost.
+        return any(
+            commit.sent_at <= lost_at and survivor_sent_at <= commit.granted_at
+            for lost_at, survivor_sent_at in group.survivors.items()
+        )
 
 
 def _told(commit: Commit) -> str:
