@@ -14,7 +14,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from random import Random
 from typing import NoReturn, TypeVar
 
@@ -22,10 +22,13 @@ from ottla.io.ports import Buffer
 from ottla.sim.clock import SimClock
 from ottla.sim.durability import DirectoryNode, FileNode, NameChange, Names, Node
 from ottla.sim.faults import READS, Fault, PowerLoss
+from ottla.sim.threads import Jobs, SimMutex, SteppedJob
 
 T = TypeVar("T")
 
 THREAD_DELAY_MS_MAX = 50.0
+STEP_MS_MAX = 10.0
+"""How long work in a thread pauses."""
 CAPACITY = 1 << 40
 
 
@@ -116,6 +119,9 @@ class SimDisk:
         self._found: dict[str, Node] = {}
         """By path; forgotten with every change of a name."""
         self._locked: dict[Node, None] = {}
+        self.pauses = 0.0
+        """How likely work in a thread pauses before each of its calls; 0: it is done at once."""
+        self.jobs = Jobs()
         self._digest = hashlib.blake2b(digest_size=16)
 
     # Steps, faults and power.
@@ -174,6 +180,25 @@ class SimDisk:
         assert isinstance(node, FileNode)
         return bytes(node.contents)
 
+    def durable(self, path: str) -> bytes | None:
+        """What the worst power loss would leave of a file: the bytes that were synced; None where not even its name
+        would be left. Not a step."""
+        node: Node = self._names.root
+        for name in _parts(path):
+            if not isinstance(node, DirectoryNode) or name not in node.durable:
+                return None
+            node = node.durable[name]
+        return node.synced() if isinstance(node, FileNode) else None
+
+    def durable_names(self, directory: str) -> "list[str]":
+        """As `durable`: the names that would be left in a directory, sorted."""
+        node: Node = self._names.root
+        for name in _parts(directory):
+            if not isinstance(node, DirectoryNode) or name not in node.durable:
+                return []
+            node = node.durable[name]
+        return sorted(node.durable) if isinstance(node, DirectoryNode) else []
+
     def flip_bit(self, path: str, bit: int) -> None:
         """Let one stored bit rot. Not a step: no program does this."""
         node = self._node(path)
@@ -186,6 +211,7 @@ class SimDisk:
 
     def _successor(self, names: Names) -> "SimDisk":
         disk = SimDisk(self.clock, self.random, self.faults, self.observer)._with(names)
+        disk.pauses = self.pauses
         disk._digest = self._digest.copy()
         return disk
 
@@ -198,11 +224,18 @@ class SimDisk:
             _fail(error, path)
 
     def _count(self, operation: str, path: str) -> None:
+        if self.pauses:
+            self._pause()
         if self._off:
             raise PowerLoss("the machine is off")
         self.step += 1
         if self.observer and operation not in READS:
             self.observer(self.step, operation, path)
+
+    def _pause(self) -> None:
+        job = self.jobs.current
+        if job is not None and not (job.is_rushed or self._off) and self.random.random() < self.pauses:
+            job.pause(self.random.uniform(0, STEP_MS_MAX) / 1000)
 
     def _change(self, change: NameChange) -> None:
         self._names.change(change)
@@ -381,7 +414,34 @@ class SimDisk:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         await asyncio.sleep(self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000)
-        return work()
+        return await self._in_steps(self.jobs.begin(work)) if self.pauses else work()
+
+    async def _in_steps(self, job: SteppedJob[T]) -> T:
+        try:
+            while not job.step():
+                await asyncio.sleep(job.rest_s)
+            return job.result()
+        except asyncio.CancelledError:
+            # Nobody waits for it any more, but no thread ends by that; only with its machine.
+            if not self._off:
+                self._ending = asyncio.ensure_future(self._to_the_end(job))
+            raise
+        finally:
+            if self._off:
+                job.finish()
+            if job.is_done:
+                self.jobs.end(job)
+
+    async def _to_the_end(self, job: SteppedJob[T]) -> None:
+        try:
+            while not job.step():
+                await asyncio.sleep(job.rest_s)
+        finally:
+            job.finish()
+            self.jobs.end(job)
+
+    def mutex(self) -> AbstractContextManager[None]:
+        return SimMutex(self.jobs)
 
     # Last, because inside the class its name hides the builtin.
     def list(self, directory: str) -> list[str]:

@@ -66,6 +66,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, SimHandle]] = []
         """A heap. The number is that of the timer: of two at one moment the one that was set first comes first."""
         self._timers_set = 0
+        self._is_frozen: Callable[[Context], bool] | None = None
+        self._held: list[SimHandle] = []
+        """What would have run in frozen contexts."""
         self._tasks: list[asyncio.Task[Any]] = []  # In the order of birth: a set would have none.
         self._tasks_max = _DONE_MAX
 
@@ -102,7 +105,9 @@ class SimLoop(asyncio.BaseEventLoop):
             soon.append(heappop(timers)[2])
         for _ in range(len(soon)):
             handle = soon.popleft()
-            if not handle.is_cancelled:
+            if self._is_frozen is not None and self._is_frozen(handle.context):
+                self._held.append(handle)
+            elif not handle.is_cancelled:
                 try:
                     handle.run()
                 except (SystemExit, KeyboardInterrupt):
@@ -114,6 +119,15 @@ class SimLoop(asyncio.BaseEventLoop):
         """Those that were set in certain contexts: their process is gone."""
         self._timers = [one for one in self._timers if not (one[2].is_cancelled or belongs(one[2].context))]
         heapify(self._timers)
+
+    def freeze(self, belongs: Callable[[Context], bool]) -> None:
+        """From now on nothing runs in certain contexts, as after SIGSTOP. What was due meanwhile runs after `thaw`."""
+        self._is_frozen = belongs
+
+    def thaw(self) -> None:
+        self._is_frozen = None
+        self._soon.extendleft(reversed(self._held))
+        self._held.clear()
 
     # Tasks.
 

@@ -3,6 +3,7 @@
 Rule 1: a task belongs to the process in whose context it was made; so do the tasks that it makes.
 Rule 2: a killed process gets no further. Its disk and its network are gone before its tasks are cancelled, so that code
         that cleans up can do nothing. What it had set timers for never happens, and it begins nothing any more.
+Rule 3: a frozen process does nothing until it goes on, and then everything that was due. One at a time is frozen.
 """
 
 import asyncio
@@ -24,16 +25,31 @@ class Process:
         self.context.run(_CURRENT.set, self)
         self._tasks: list[asyncio.Task[Any]] = []
         self._tasks_max = _DONE_MAX
+        self._is_frozen = False
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        # Its end may come in a thread, where no loop runs.
+        self._loop = loop
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        return asyncio.get_running_loop().create_task(work, context=self.context.copy())
+        return self._loop.create_task(work, context=self.context.copy())
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self._is_frozen = True
+        self._loop.freeze(self._is_of)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        if self._is_frozen:
+            self._is_frozen = False
+            self._loop.thaw()
 
     def kill(self) -> None:
         self.alive = False
-        loop = asyncio.get_running_loop()
+        self.thaw()
         # Before the tasks: their end is still to be told to those who wait for it.
-        if isinstance(loop, SimLoop):
-            loop.cancel_timers(self._is_of)
+        self._loop.cancel_timers(self._is_of)
         for task in self._tasks:
             task.cancel()
 

@@ -73,7 +73,7 @@ def test_sender_is_paused_while_the_receiver_does_not_read() -> None:
 
 def test_what_was_sent_arrives_after_its_sender_is_gone() -> None:
     async def scenario(network: SimNetwork, client: End, server: End) -> None:
-        network.hosts["node"].cut_off_until = 30.0
+        network.hosts["node"].mute_until = network.hosts["node"].deaf_until = 30.0
         client.transport.write(b"late")
         client.transport.abort()
         await asyncio.sleep(5)

@@ -153,6 +153,18 @@ class Ledger:
         if self._counts(key, life):
             history.watermark = max(history.watermark, watermark)
 
+    def went_on(self, key: Key, position: int, offset: int, *, committed: bool, life: int) -> None:
+        """A reader at `position` was given the record at `offset` next (I8)."""
+        history = self.partition(key)
+        if history.plan.compacts or history.plan.retention_ms >= 0 or not self._counts(key, life):
+            return
+        for skipped in range(max(position, history.start_asked), offset):
+            sent = history.known.get(skipped)
+            if sent is not None and not (committed and sent.may_be_aborted):
+                raise Violation(
+                    "I8", f"{name_of(key)}: {told(sent)} at {skipped} was skipped from {position} to {offset}"
+                )
+
     # What a node found when it came back.
 
     def found(self, ends: Mapping[Key, int], *, lossy: bool) -> None:

@@ -61,6 +61,7 @@ class Machine:
         """Counts when a clean stop begins and when it ends: odd while one is under way."""
         self.epoch = 0
         self._process = Process()
+        self._was_struck = False
         self._lossy = False
         """Since the last start something may have been lost that was not synced."""
         self._left: Recovered | None = None
@@ -76,6 +77,11 @@ class Machine:
         if node is None:
             return False
         return node.metadata.failure is not None or bool(node.store.unusable)
+
+    @property
+    def was_struck(self) -> bool:
+        """Whether a fault has ever struck the disk."""
+        return self._was_struck or bool(self.disk.struck)
 
     # Dying.
 
@@ -112,6 +118,7 @@ class Machine:
 
     def _replace(self, disk: SimDisk) -> None:
         disk.on_power_loss = self._power_lost
+        self._was_struck = self.was_struck
         self.disk = disk
         if self._lossy:
             self.ledger.lives += 1

@@ -3,7 +3,7 @@
 import asyncio
 
 from ottla.client.client import Client
-from ottla.client.consumer import BEGINNING, Consumer
+from ottla.client.consumer import BEGINNING, Consumer, Start
 from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed
 from ottla.client.core.names import TopicPartition
 from ottla.client.ports import Ports
@@ -112,19 +112,36 @@ class LibraryConsumer:
         ]
         life = scene.ledger.lives  # What it has fetched may be given out much later.
         await consumer.assign(dict.fromkeys(wanted, BEGINNING))
-        positions: dict[TopicPartition, int] = {}
+        positions = dict.fromkeys(wanted, 0)
         for _ in range(scene.random.choice((5, 50))):
             if scene.ending:
                 return
-            for one in await consumer.poll(timeout_ms=1_000):
+            if positions and scene.random.random() < 0.2:
+                await self._jump(consumer, positions)
+            for one in await consumer.poll(records_max=scene.random.choice((2, 500)), timeout_ms=1_000):
                 partition = TopicPartition(one.topic, one.partition)
+                key = (ids[one.topic], one.partition)
                 record = Record(one.offset, one.timestamp, one.key, one.value, one.headers)
-                sent = scene.ledger.read((ids[one.topic], one.partition), record, life=life)
+                sent = scene.ledger.read(key, record, life=life)
                 if committed and sent.transaction is not None:
                     sent.transaction.seen(told(sent))
-                if life == scene.ledger.lives and one.offset <= positions.get(partition, -1):
-                    raise Violation("I8", f"{partition}: {one.offset} was given out after {positions[partition]}")
-                positions[partition] = one.offset
+                if life == scene.ledger.lives and one.offset < positions[partition]:
+                    raise Violation("I8", f"{partition}: {one.offset} was given out at {positions[partition]}")
+                scene.ledger.went_on(key, positions[partition], one.offset, committed=committed, life=life)
+                positions[partition] = one.offset + 1
+
+    async def _jump(self, consumer: Consumer, positions: dict[TopicPartition, int]) -> None:
+        """Read something again, or stand still for a while: what was under way meanwhile must not be given out."""
+        random = self._scene.random
+        partition = random.choice(list(positions))
+        match random.choice(("seek", "seek", "pause", "resume")):
+            case "seek":
+                positions[partition] = random.randint(0, positions[partition])
+                await consumer.seek(partition, Start(offset=positions[partition]))
+            case "pause":
+                consumer.pause(partition)
+            case "resume":
+                consumer.resume(partition)
 
 
 class _InOrder(asyncio.Protocol):

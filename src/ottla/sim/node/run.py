@@ -1,6 +1,7 @@
 """Running one seed of the node's world from start to end."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -19,16 +20,33 @@ NUISANCE = "nuisance"
 EXCUSES = ("max.connections", "half a frame")
 
 
+OF_BROKEN_DISKS = (
+    "directory.offline",
+    "log.offline",
+    "partition.offline",
+    "coordinator.not_loaded",
+    "cleaning.failed",
+    "checkpoint.failed",
+    "flush.failed",
+    "retention.failed",
+    "upkeep.failed",
+)
+"""Events that say that something is wrong with a disk, where nothing is as long as no fault has struck."""
+
+
 class NodeTranscript(Transcript):
-    """Also notices what the node says of requests that nobody foresaw."""
+    """Also notices what the node says of requests that nobody foresaw, and of a disk that is whole."""
 
     def __init__(self, clock: SimClock) -> None:
         super().__init__(clock)
         self.unforeseen: list[BaseException] = []
+        self.is_disk_whole: Callable[[], bool] = lambda: False
 
     def event(self, event: Event) -> None:
         super().event(event)
-        if event.name == "request.failed":
+        if event.name in OF_BROKEN_DISKS and self.is_disk_whole():
+            self.unforeseen.append(Violation("I23", f"nothing is wrong with the disk, but the node says: {event}"))
+        elif event.name == "request.failed":
             self.unforeseen.append(Violation("I10", f"a request could not be handled: {event}"))
         elif event.name == "connection.refused" and not _deserved(event):
             self.unforeseen.append(Violation("I10", f"a client that did nothing wrong was cut off: {event}"))
@@ -57,7 +75,8 @@ def run_seed(seed: int) -> Outcome:
         nonlocal world
         loop.set_task_factory(make_task)
         loop.set_exception_handler(escaped)
-        world = World(draw(random, seed), random, clock, transcript)
+        world = World(draw(random, seed), random, clock, transcript, transcript.unforeseen.append)
+        transcript.is_disk_whole = world.is_disk_whole
         await world.play()
 
     with transcript.listening():

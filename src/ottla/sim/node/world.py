@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Protocol
 
 from ottla.client.core.errors import ClientError
-from ottla.config import OFFSETS_TOPIC_NUM_PARTITIONS, Config
+from ottla.config import LOG_DIRS, OFFSETS_TOPIC_NUM_PARTITIONS, Config
 from ottla.sim.checkers import Violation
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
@@ -28,6 +28,7 @@ from ottla.sim.node.senders import Bad, Idempotent, Plain
 from ottla.sim.node.state import Watch, fetches_waiting, partitions
 from ottla.sim.node.swarm import COORDINATED, UNSYNCED, NodeSwarm
 from ottla.sim.node.transactional import TIMEOUT_MS_MAX, TransactionalProducer
+from ottla.sim.node.wiretap import Wiretap
 from ottla.sim.node.workers import GroupConsumer, Transformer, Worker
 from ottla.sim.records import BadBatch
 from ottla.sim.rot import flip_bits
@@ -67,7 +68,15 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
 
 
 class World:
-    def __init__(self, swarm: NodeSwarm, random: Random, clock: SimClock, transcript: Transcript) -> None:
+    def __init__(
+        self,
+        swarm: NodeSwarm,
+        random: Random,
+        clock: SimClock,
+        transcript: Transcript,
+        report: Callable[[Exception], None],
+    ) -> None:
+        """`report` is told of what is wrong and must not be raised where it is found."""
         self.swarm = swarm
         self.random = random
         self.clock = clock
@@ -91,6 +100,9 @@ class World:
         keeps_time = not ({"jump_clock", "leap_clock"} & swarm.mishaps.keys() or UNSYNCED in swarm.hazards)
         self._watch = Watch(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else Watch()
         self._healing = False
+        self._rotten = False
+        directories = self.config[LOG_DIRS]
+        self.network.tap = Wiretap(self.scene, list(directories), lambda: self.machine.disk, report).wrote
         self.scene.is_calm = (
             swarm.weather.is_calm
             and not (swarm.mishaps or swarm.faults or swarm.crash_steps)
@@ -98,6 +110,9 @@ class World:
             and "nuisance" not in swarm.clients
             and not any(kind in COORDINATED for kind in swarm.clients)
         )
+
+    def is_disk_whole(self) -> bool:
+        return not (self.machine.was_struck or self._rotten)
 
     async def play(self) -> None:
         self.transcript.note(f"swarm {self.swarm}")
@@ -186,7 +201,7 @@ class World:
                     await self.machine.stop()
                 case "cut_off":
                     host = self.network.hosts[self.random.choice(list(self.network.hosts))]
-                    host.cut_off_until = self.clock.seconds + self.random.uniform(0, 6)
+                    host.mute_until = host.deaf_until = self.clock.seconds + self.random.uniform(0, 6)
                 case "jump_clock":
                     self.clock.jump(self.random.choice((-20_000, -500, 500, 30_000)))
                 case "leap_clock":
@@ -261,6 +276,7 @@ class World:
 
     async def _rot(self) -> None:
         """I23: bits flip while the node is down; whatever is served afterwards is right."""
+        self._rotten = True
         await self.machine.stop()
         for flipped in flip_bits(self.machine.disk, self.random):
             self.transcript.note(f"flipped {flipped}")
