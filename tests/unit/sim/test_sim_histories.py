@@ -344,6 +344,16 @@ def test_owners_from_before_a_loss_are_none() -> None:
     committed(history, 5, 4.0, 4.1, "a")
 
 
+def test_a_group_whose_offsets_were_lost_may_begin_anew_more_than_once() -> None:
+    history = GroupHistory()
+    committed(history, 5, 1.0, 1.1)
+    history.power_lost(2.0)
+    history.assigned(GROUP, 3, "a", [KEY], 3.0, asked_at=2.5)
+    history.assigned(GROUP, 1, "b", [KEY], 5.0, asked_at=4.0)
+    committed(history, 6, 6.0, 6.1, "b")
+    found_in("I11", lambda: history.assigned(GROUP, 1, "c", [KEY], 8.0, asked_at=7.0))
+
+
 def test_planted_anomalies_after_a_loss_are_found() -> None:
     def after_it(history: GroupHistory) -> None:
         committed(history, 7, 4.0, 4.1)

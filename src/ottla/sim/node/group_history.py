@@ -145,7 +145,8 @@ class GroupHistory:
             for owner in now_others
         ):
             return
-        held = next((one for some in group.commits.values() for one in some if one.holds_from < asked_at), None)
+        commits = (one for some in group.commits.values() for one in some if one.holds_from < asked_at)
+        held = next((one for one in commits if not self._may_be_lost(group, one)), None)
         if held is not None:
             raise Violation(
                 "I11", f"{told.member} is in generation {told.generation} of a group that forgot {_told(held)}"
