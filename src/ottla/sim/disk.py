@@ -199,6 +199,15 @@ class SimDisk:
             node = node.durable[name]
         return sorted(node.durable) if isinstance(node, DirectoryNode) else []
 
+    def wiped(self, directory: str) -> "list[str]":
+        """Another, empty disk is there from now on; the names that are gone. Not a step."""
+        node = self._directory(directory)
+        names = sorted(node.names)
+        node.names, node.durable = {}, {}
+        self._names.pending = [change for change in self._names.pending if not change.touches(node)]
+        self._found.clear()
+        return names
+
     def flip_bit(self, path: str, bit: int) -> None:
         """Let one stored bit rot. Not a step: no program does this."""
         node = self._node(path)

@@ -2,14 +2,13 @@
 
 import asyncio
 
-from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, Consumer, Start
 from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed
 from ottla.client.core.names import TopicPartition
-from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
 from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import ID, Key, Sent, told
+from ottla.sim.node.library import client_of
 from ottla.sim.node.scene import NODE, Scene
 from ottla.sim.records import Record
 from ottla.wire.api.api_versions import ApiVersionsRequest
@@ -21,11 +20,6 @@ from ottla.wire.frame import encode_request, split_frames
 DELIVERY_TIMEOUT_MS = 20_000
 
 
-def _client(scene: Scene, name: str) -> Client:
-    ports = Ports(scene.network.host(name), scene.clock, scene.random)
-    return Client(str(NODE), client_id=name, request_timeout_ms=2_500, api_timeout_ms=20_000, ports=ports)
-
-
 class LibraryProducer:
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -33,7 +27,7 @@ class LibraryProducer:
 
     async def run(self) -> None:
         scene = self._scene
-        async with _client(scene, self._name) as client:
+        async with client_of(scene, self._name) as client:
             producer = Producer(
                 client,
                 delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
@@ -84,7 +78,7 @@ class LibraryConsumer:
 
     async def run(self) -> None:
         scene = self._scene
-        async with _client(scene, self._name) as client:
+        async with client_of(scene, self._name) as client:
             while not scene.ending:
                 committed = scene.random.random() < 0.5
                 consumer = Consumer(

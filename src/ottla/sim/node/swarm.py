@@ -17,6 +17,7 @@ _COORDINATED = 0.5
 """How many of the seeds have some of them."""
 _COORDINATION = 1 << 32
 _HAZARDS = 1 << 33
+_RARITIES = 1 << 34
 TABLE = "table"
 
 STATIC = "static members"
@@ -27,6 +28,8 @@ UNSYNCED = "power lost before a sync"
 TABLE_WRITERS = "transactions in a table"
 _HAZARDOUS = 0.6
 """How many of the seeds with coordination have some of these."""
+_RARE = 0.4
+"""How many seeds have something of what was thought of last; the others stay the runs that they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class NodeSwarm:
     """That groups are of: `classic`, `consumer` or `mixed`."""
     hazards: tuple[str, ...] = ()
     """What is rare in the life of coordinators."""
+    pauses: float = 0.0
+    """How likely work in a thread pauses before a call of the disk, so that the loop goes on meanwhile."""
 
     def __str__(self) -> str:
         topics = "; ".join(
@@ -82,7 +87,8 @@ class NodeSwarm:
         broker = " ".join(f"{name}={value}" for name, value in self.broker.items())
         return (
             f"{broker}; {topics}; clients {','.join(self.clients)}; {self.weather}; faults {len(self.faults)}; "
-            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; groups {self.protocol}; "
+            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; pauses {self.pauses}; "
+            f"groups {self.protocol}; "
             f"hazards {','.join(self.hazards) or 'none'}"
         )
 
@@ -91,10 +97,11 @@ def draw(random: Random, seed: int = 0) -> NodeSwarm:
     swarm = _draw(random)
     # By chance of its own: a seed without coordination stays the run that it was.
     coordination = Random(seed + _COORDINATION)
-    if coordination.random() >= _COORDINATED:
-        return swarm
-    swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
-    return _with_hazards(swarm, hazards) if hazards.random() < _HAZARDOUS else swarm
+    if coordination.random() < _COORDINATED:
+        swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
+        swarm = _with_hazards(swarm, hazards) if hazards.random() < _HAZARDOUS else swarm
+    rarities = Random(seed + _RARITIES)
+    return _with_rarities(swarm, rarities) if rarities.random() < _RARE else swarm
 
 
 def _draw(random: Random) -> NodeSwarm:
@@ -220,6 +227,57 @@ def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
         table = _table(random, is_lossy=is_synced)
         swarm = replace(swarm, topics=(*others, table), clients=(*swarm.clients, "transactional", "transactional"))
     return replace(swarm, broker=swarm.broker | broker, hazards=tuple(hazards), protocol=protocol)
+
+
+def _with_rarities(swarm: NodeSwarm, random: Random) -> NodeSwarm:
+    """The same life with some of what happens to few nodes: each seed has one or two of these."""
+    is_coordinated = any(kind in COORDINATED or kind == "keeper" for kind in swarm.clients)
+    # What a disk that fails may lose must be synced, or nobody must mind.
+    bears_faults = not is_coordinated or swarm.broker["log.flush.interval.messages"] == "1"
+    bears_losses = not is_coordinated or UNSYNCED in swarm.hazards
+    has_spare_disk = "," in swarm.broker["log.dirs"]
+    kinds = ["freeze", "cut_one_way", "drift_clock", "threads", "library", "overlap"]
+    kinds += ["fill_disk", "use_up_files"] * bears_faults + ["empty_disk"] * (bears_losses and has_spare_disk)
+    for kind in random.sample(kinds, random.choice((1, 1, 2))):
+        match kind:
+            case "threads":
+                swarm = replace(swarm, pauses=random.choice((0.1, 0.5)))
+            case "library":
+                swarm = _with_library(swarm, random, is_coordinated=is_coordinated)
+            case "overlap":
+                swarm = _with_overlap(swarm)
+            case _:
+                swarm = replace(swarm, mishaps=swarm.mishaps | {kind: random.choice((3.0, 6.0, 12.0))})
+    return swarm
+
+
+def _with_library(swarm: NodeSwarm, random: Random, *, is_coordinated: bool) -> NodeSwarm:
+    """More clients of Ottla's own."""
+    kinds = ["library_admin", "library_producer", "library_consumer"]
+    if is_coordinated:
+        kinds += ["library_transactional", "library_transactional"]
+        kinds += ["bare_committer"] * (EXPIRING_OFFSETS not in swarm.hazards)
+    return replace(swarm, clients=(*swarm.clients, *random.sample(kinds, 2)))
+
+
+def _with_overlap(swarm: NodeSwarm) -> NodeSwarm:
+    """The cleaner takes so long that retention comes in between."""
+    topics = [
+        topic
+        if topic.kept
+        else replace(
+            topic,
+            settings=topic.settings
+            | {"cleanup.policy": "compact,delete", "retention.ms": "3000", "internal.segment.bytes": "4000"},
+        )
+        for topic in swarm.topics
+    ]
+    broker = {
+        "log.cleaner.io.max.bytes.per.second": "2000",
+        "log.cleaner.backoff.ms": "1000",
+        "log.retention.check.interval.ms": "1000",
+    }
+    return replace(swarm, topics=tuple(topics), broker=swarm.broker | broker)
 
 
 def _fewer(random: Random, clients: tuple[str, ...]) -> tuple[str, ...]:
