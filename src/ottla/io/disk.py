@@ -9,6 +9,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -222,6 +223,9 @@ class LocalDisk:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def mutex(self) -> threading.Lock:
+        return threading.Lock()
 
     def close(self) -> None:
         """Wait for the work under way and end the threads."""

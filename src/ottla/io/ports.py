@@ -9,6 +9,7 @@ Rule 4: a failed call raises `OSError`. A failed `sync` is never tried again: th
 
 from asyncio import BaseProtocol, Transport
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
@@ -94,6 +95,10 @@ class Disk(Protocol):
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run blocking work away from the event loop. In the simulator: later, at a moment the seed decides."""
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """What the event loop and work in threads hold while they do something that the other must not see half done.
+        Who holds one waits for nothing but the disk."""
 
 
 class Random(Protocol):

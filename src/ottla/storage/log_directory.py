@@ -10,7 +10,6 @@ Rule 4: a checkpoint may be written in a thread. It never takes the place of one
 """
 
 import errno
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -48,7 +47,7 @@ class LogDirectory:
         self.was_clean = False
         self.failure: OSError | None = None
         self._on_offline = on_offline
-        self._writing = threading.Lock()
+        self._writing = disk.mutex()
         self._numbers = count(1)
         self._changed: dict[str, int] = {}
         """Per checkpoint the number under which its contents were last changed, and under which they were written."""
