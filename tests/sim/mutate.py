@@ -66,7 +66,7 @@ def main(name: str, world: str = "log") -> int:
     if mutant.module.startswith("ottla.kernel.reference."):
         os.environ["OTTLA_KERNEL"] = "reference"
     sys.meta_path.insert(0, _Finder(mutant))
-    from ottla.sim.__main__ import WORLDS
+    from ottla.sim.worlds import WORLDS
 
     seeds = SEEDS[world]
     for seed in (catalogue.FOUND_BY.get(name, 0), *seeds):

@@ -7,6 +7,7 @@ Rule 3: `after_power_loss` gives the disk as the next process finds it (see dura
         next process when only the old one died: nothing is lost but what a failed sync dropped, and what was not
         durable still is not.
 Rule 4: everything left to chance comes from the one `Random` handed in.
+Rule 5: with `interleaving`, work in a thread stands still between its steps while the loop goes on (see threads.py).
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from random import Random
 from typing import NoReturn, TypeVar
 
@@ -22,14 +23,14 @@ from ottla.io.ports import Buffer
 from ottla.sim.clock import SimClock
 from ottla.sim.durability import DirectoryNode, FileNode, NameChange, Names, Node
 from ottla.sim.faults import READS, Fault, PowerLoss
-from ottla.sim.threads import Jobs, SimMutex, SteppedJob
+from ottla.sim.threads import SimMutex, current_worker, in_steps
 
 T = TypeVar("T")
 
 THREAD_DELAY_MS_MAX = 50.0
-STEP_MS_MAX = 10.0
-"""How long work in a thread pauses."""
 CAPACITY = 1 << 40
+_STANDS_STILL = 0.3
+"""How likely a worker is to let the loop go on before a step."""
 
 
 class SimFile:
@@ -111,6 +112,8 @@ class SimDisk:
         self.observer = observer
         self.step = 0
         self.struck: list[str] = []  # which faults struck, for the curious
+        self.interleaving = 0.0
+        """How likely it is that work in a thread is interleaved with the loop; else it is done in one go."""
         self.on_power_loss: Callable[[], None] = lambda: None
         self._crash_step = -1
         self._off = False
@@ -119,9 +122,6 @@ class SimDisk:
         self._found: dict[str, Node] = {}
         """By path; forgotten with every change of a name."""
         self._locked: dict[Node, None] = {}
-        self.pauses = 0.0
-        """How likely work in a thread pauses before each of its calls; 0: it is done at once."""
-        self.jobs = Jobs()
         self._digest = hashlib.blake2b(digest_size=16)
 
     # Steps, faults and power.
@@ -163,6 +163,10 @@ class SimDisk:
     def copy(self) -> "SimDisk":
         """A twin with a life of its own, without faults; locks are not copied."""
         return SimDisk(self.clock, Random(0))._with(self._names.copy())
+
+    def if_power_went(self, random: Random) -> "SimDisk":
+        """A twin as a power loss now would leave it: what was promised to be durable is on it. This disk goes on."""
+        return self.copy().after_power_loss(random)
 
     def is_settled(self) -> bool:
         """Whether a power loss now would change nothing."""
@@ -220,7 +224,7 @@ class SimDisk:
 
     def _successor(self, names: Names) -> "SimDisk":
         disk = SimDisk(self.clock, self.random, self.faults, self.observer)._with(names)
-        disk.pauses = self.pauses
+        disk.interleaving = self.interleaving
         disk._digest = self._digest.copy()
         return disk
 
@@ -233,18 +237,13 @@ class SimDisk:
             _fail(error, path)
 
     def _count(self, operation: str, path: str) -> None:
-        if self.pauses:
-            self._pause()
+        if self.interleaving and (worker := current_worker()) is not None and self.random.random() < _STANDS_STILL:
+            worker.pause()
         if self._off:
             raise PowerLoss("the machine is off")
         self.step += 1
         if self.observer and operation not in READS:
             self.observer(self.step, operation, path)
-
-    def _pause(self) -> None:
-        job = self.jobs.current
-        if job is not None and not (job.is_rushed or self._off) and self.random.random() < self.pauses:
-            job.pause(self.random.uniform(0, STEP_MS_MAX) / 1000)
 
     def _change(self, change: NameChange) -> None:
         self._names.change(change)
@@ -422,35 +421,17 @@ class SimDisk:
         return CAPACITY
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        await asyncio.sleep(self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000)
-        return await self._in_steps(self.jobs.begin(work)) if self.pauses else work()
+        await asyncio.sleep(self._rest_s())
+        if self.interleaving and self.random.random() < self.interleaving:
+            result: T = await in_steps(work, self._rest_s)
+            return result
+        return work()
 
-    async def _in_steps(self, job: SteppedJob[T]) -> T:
-        try:
-            while not job.step():
-                await asyncio.sleep(job.rest_s)
-            return job.result()
-        except asyncio.CancelledError:
-            # Nobody waits for it any more, but no thread ends by that; only with its machine.
-            if not self._off:
-                self._ending = asyncio.ensure_future(self._to_the_end(job))
-            raise
-        finally:
-            if self._off:
-                job.finish()
-            if job.is_done:
-                self.jobs.end(job)
+    def _rest_s(self) -> float:
+        return self.random.uniform(0, THREAD_DELAY_MS_MAX) / 1000
 
-    async def _to_the_end(self, job: SteppedJob[T]) -> None:
-        try:
-            while not job.step():
-                await asyncio.sleep(job.rest_s)
-        finally:
-            job.finish()
-            self.jobs.end(job)
-
-    def mutex(self) -> AbstractContextManager[None]:
-        return SimMutex(self.jobs)
+    def mutex(self) -> SimMutex:
+        return SimMutex()
 
     # Last, because inside the class its name hides the builtin.
     def list(self, directory: str) -> list[str]:

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, NoReturn, TypeVar
 
 from ottla.sim.clock import SimClock
+from ottla.sim.threads import HasWorkers
 
 T = TypeVar("T")
 
@@ -55,11 +56,12 @@ class SimHandle:
         self.context.run(self._callback, *self._args)
 
 
-class SimLoop(asyncio.BaseEventLoop):
+class SimLoop(HasWorkers, asyncio.BaseEventLoop):
     """The loop of one simulated run, with the one source of chance that code under simulation may use."""
 
     def __init__(self, clock: SimClock, random: Random) -> None:
-        super().__init__()
+        HasWorkers.__init__(self)
+        asyncio.BaseEventLoop.__init__(self)
         self.clock = clock
         self.random = random
         self._soon: deque[SimHandle] = deque()
@@ -166,4 +168,5 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, clock: Sim
         try:
             loop.cancel_unfinished()
         finally:
+            loop.abandon_workers()
             loop.close()

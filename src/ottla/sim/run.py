@@ -12,6 +12,21 @@ from ottla.sim.workload import Workload
 
 
 @dataclass(frozen=True)
+class Variation:
+    """A seed with parts of its swarm left out. What is left to chance can be drawn anew, as leaving out changes it."""
+
+    without: tuple[str, ...] = ()
+    salt: int = 0
+
+    def chance(self, seed: int, drawn: Random) -> Random:
+        """What the run goes by once its swarm is drawn."""
+        return Random(f"{seed}/{self.salt}") if self.salt else drawn
+
+
+AS_DRAWN = Variation()
+
+
+@dataclass(frozen=True)
 class Outcome:
     seed: int
     transcript: Transcript = field(repr=False)
@@ -35,12 +50,13 @@ class Outcome:
         return f"{text}\n  {type(self.failure).__name__}: {self.failure}" if self.failure else text
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
     """Play the seed; what goes wrong is part of the outcome, not an exception."""
     clock = SimClock()
     transcript = Transcript(clock)
     random = Random(seed)
-    workload = Workload(draw(random), random, clock, transcript)
+    swarm = draw(random).reduced(variation.without)
+    workload = Workload(swarm, variation.chance(seed, random), clock, transcript)
     failure: Exception | None = None
 
     async def main(_: SimLoop) -> None:

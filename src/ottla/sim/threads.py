@@ -1,107 +1,129 @@
-"""Work in threads under simulation: done at once, or in steps that the event loop's own work comes between.
+"""Work in threads under simulation: one step at a time, and when the seed says so.
 
-Rule 1: one thing runs at a time. A job has a thread of the machine's own, but that runs only while the loop waits for
-        it, so the order is the seed's all the same.
-Rule 2: a job may pause before any call of the disk. What it finds afterwards may have changed.
-Rule 3: who wants a mutex that a paused job holds lets the job go on until it is free.
+The code under test hands blocking work to a thread and goes on with the loop. Here such work runs in a thread of its
+own that stands still before a step of the disk until it is told to go on; meanwhile the loop does what comes next.
+
+Rule 1: of the loop and all workers one runs at a time, so a seed still gives one order of events.
+Rule 2: nobody waits for a worker that stands still: the loop, where it needs a mutex of the worker, has it go on.
+Rule 3: a worker outlives the task that waits for it, as a thread does. The end of the run or of the machine ends it.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from ottla.sim.faults import PowerLoss
+
+_running = threading.local()
 
 
-class SteppedJob(Generic[T]):
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._result: T
-        self._error: BaseException | None = None
+def current_worker() -> "Worker | None":
+    """The worker whose thread this is; None on the loop."""
+    found: Worker | None = getattr(_running, "worker", None)
+    return found
+
+
+class Worker:
+    def __init__(self, work: Callable[[], Any]) -> None:
         self.is_done = False
-        self.is_rushed = False
-        """It does not pause any more."""
-        self.rest_s = 0.0
-        """How long its last pause is to be."""
-        self._thread.start()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._work = work
+        self._may_run = threading.Semaphore(0)
+        self._stands_still = threading.Semaphore(0)
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._started = False
+
+    def resume(self) -> None:
+        """Let it run until it stands still or is done."""
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        self._may_run.release()
+        self._stands_still.acquire()
+
+    def pause(self) -> None:
+        """Stand still until told to go on. Called by the worker itself."""
+        self._stands_still.release()
+        self._may_run.acquire()
+        if self._abandoned:
+            raise PowerLoss("the run is over")
+
+    def abandon(self) -> None:
+        """The run is over: the thread ends without another step."""
+        self._abandoned = True
+        if self._started and not self.is_done:
+            self.resume()
 
     def _run(self) -> None:
-        self._go.acquire()
+        _running.worker = self
+        self._may_run.acquire()
         try:
-            self._result = self._work()
+            if not self._abandoned:
+                self.result = self._work()
         except BaseException as error:
-            self._error = error
+            self.error = error
         self.is_done = True
-        self._back.release()
-
-    @property
-    def ident(self) -> int:
-        return self._thread.ident or 0
-
-    def step(self) -> bool:
-        """Let it run until it pauses or is over; whether it is over."""
-        if not self.is_done:
-            self._go.release()
-            self._back.acquire()
-        if self.is_done:
-            self._thread.join()
-        return self.is_done
-
-    def pause(self, rest_s: float) -> None:
-        """Called in its own thread."""
-        self.rest_s = rest_s
-        self._back.release()
-        self._go.acquire()
-
-    def finish(self) -> None:
-        self.is_rushed = True
-        while not self.step():
-            pass
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-
-class Jobs:
-    """Those of one disk, by thread."""
-
-    def __init__(self) -> None:
-        self._by_thread: dict[int, SteppedJob[object]] = {}
-
-    def begin(self, work: Callable[[], T]) -> SteppedJob[T]:
-        job = SteppedJob(work)
-        self._by_thread[job.ident] = job  # type: ignore[assignment]
-        return job
-
-    def end(self, job: SteppedJob[T]) -> None:
-        self._by_thread.pop(job.ident, None)
-
-    @property
-    def current(self) -> "SteppedJob[object] | None":
-        """The one whose thread this is; None on the loop."""
-        return self._by_thread.get(threading.get_ident()) if self._by_thread else None
+        self._stands_still.release()
 
 
 class SimMutex:
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = jobs
-        self._holder: SteppedJob[object] | None = None
+    """Mutual exclusion between the loop and workers."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._holder: Worker | None = None
 
     def __enter__(self) -> None:
-        mine = self._jobs.current
-        while self._holder is not None and self._holder is not mine:
-            self._holder.is_rushed = True
-            self._holder.step()
-        self._holder = mine
+        me = current_worker()
+        while self._is_held:
+            if me is not None:
+                me.pause()
+            elif self._holder is None or self._holder.is_done:
+                raise RuntimeError("the loop waits for itself")
+            else:
+                self._holder.resume()
+        self._is_held, self._holder = True, me
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        holder, self._holder = self._holder, None
-        if holder is not None:
-            holder.is_rushed = False
+    def __exit__(self, *_: object) -> None:
+        self._is_held, self._holder = False, None
+
+
+async def in_steps(work: Callable[[], Any], rest_s: Callable[[], float]) -> Any:
+    """Run work in a worker that is told to go on every now and then; `rest_s` says after how long."""
+    loop = asyncio.get_running_loop()
+    worker, done = Worker(work), loop.create_future()
+    if isinstance(loop, HasWorkers):
+        loop.workers[worker] = None
+
+    def step() -> None:
+        if not worker.is_done:
+            worker.resume()
+        if not worker.is_done:
+            loop.call_later(rest_s(), step)
+            return
+        if isinstance(loop, HasWorkers):
+            loop.workers.pop(worker, None)
+        if done.done():
+            return
+        if worker.error is not None:
+            done.set_exception(worker.error)
+        else:
+            done.set_result(worker.result)
+
+    step()
+    return await done
+
+
+class HasWorkers:
+    """A loop that ends the workers of its run."""
+
+    def __init__(self) -> None:
+        self.workers: dict[Worker, None] = {}
+
+    def abandon_workers(self) -> None:
+        for worker in list(self.workers):
+            worker.abandon()
+        self.workers.clear()

@@ -13,7 +13,7 @@ from ottla.sim.loop import SimLoop, run
 from ottla.sim.node.swarm import draw
 from ottla.sim.node.world import World
 from ottla.sim.process import make_task
-from ottla.sim.run import Outcome
+from ottla.sim.run import AS_DRAWN, Outcome, Variation
 from ottla.sim.transcript import Transcript
 
 NUISANCE = "nuisance"
@@ -57,7 +57,7 @@ def _deserved(refusal: Event) -> bool:
     return bool(peer.startswith(NUISANCE) or reason.startswith(EXCUSES))
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
     """Play the seed; what goes wrong is part of the outcome, not an exception."""
     clock = SimClock()
     transcript = NodeTranscript(clock)
@@ -75,7 +75,8 @@ def run_seed(seed: int) -> Outcome:
         nonlocal world
         loop.set_task_factory(make_task)
         loop.set_exception_handler(escaped)
-        world = World(draw(random, seed), random, clock, transcript, transcript.unforeseen.append)
+        swarm = draw(random, seed).reduced(variation.without)
+        world = World(swarm, variation.chance(seed, random), clock, transcript, transcript.unforeseen.append)
         transcript.is_disk_whole = world.is_disk_whole
         await world.play()
 

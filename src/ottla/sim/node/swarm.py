@@ -9,6 +9,7 @@ from random import Random
 from ottla.sim.faults import EIO, Fault
 from ottla.sim.network import Weather
 
+CALM = Weather()
 LONG_MAX = str(2**63 - 1)
 NEVER = 1e9
 COORDINATED = ("transactional", "group_consumer", "transformer")
@@ -76,8 +77,40 @@ class NodeSwarm:
     """That groups are of: `classic`, `consumer` or `mixed`."""
     hazards: tuple[str, ...] = ()
     """What is rare in the life of coordinators."""
-    pauses: float = 0.0
-    """How likely work in a thread pauses before a call of the disk, so that the loop goes on meanwhile."""
+    interleaving: float = 0.0
+    """How likely work in a thread is done in steps that the loop's own work comes between."""
+
+    def parts(self) -> list[str]:
+        """The names of what can be left out (`reduced`): mishaps and faults first, then clients."""
+        faults = [f"fault-{number}" for number in range(len(self.faults))]
+        if UNSYNCED in self.hazards:  # What holds where power is lost is another thing then.
+            mishaps = [kind for kind in self.mishaps if kind != "lose_power"]
+        else:
+            mishaps = list(self.mishaps)
+        hazards = [_slug(one) for one in self.hazards if one not in (UNSYNCED, EXPIRING_OFFSETS)]
+        single = {
+            "crashes": self.crash_steps,
+            "weather": self.weather != CALM,
+            "interleaving": self.interleaving,
+            "rot": self.rot,
+        }
+        clients = [f"{kind}-{number}" for number, kind in enumerate(self.clients)]
+        return [*mishaps, *faults, *(name for name, there in single.items() if there), *hazards, *clients]
+
+    def reduced(self, without: tuple[str, ...]) -> "NodeSwarm":
+        if not without:
+            return self
+        return replace(
+            self,
+            mishaps={kind: every for kind, every in self.mishaps.items() if kind not in without},
+            faults=tuple(one for number, one in enumerate(self.faults) if f"fault-{number}" not in without),
+            crash_steps=0 if "crashes" in without else self.crash_steps,
+            weather=CALM if "weather" in without else self.weather,
+            interleaving=0.0 if "interleaving" in without else self.interleaving,
+            rot=self.rot and "rot" not in without,
+            hazards=tuple(one for one in self.hazards if _slug(one) not in without),
+            clients=tuple(kind for number, kind in enumerate(self.clients) if f"{kind}-{number}" not in without),
+        )
 
     def __str__(self) -> str:
         topics = "; ".join(
@@ -87,10 +120,14 @@ class NodeSwarm:
         broker = " ".join(f"{name}={value}" for name, value in self.broker.items())
         return (
             f"{broker}; {topics}; clients {','.join(self.clients)}; {self.weather}; faults {len(self.faults)}; "
-            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; pauses {self.pauses}; "
+            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; interleaving {self.interleaving}; "
             f"groups {self.protocol}; "
             f"hazards {','.join(self.hazards) or 'none'}"
         )
+
+
+def _slug(hazard: str) -> str:
+    return hazard.replace(" ", "-")
 
 
 def draw(random: Random, seed: int = 0) -> NodeSwarm:
@@ -241,7 +278,7 @@ def _with_rarities(swarm: NodeSwarm, random: Random) -> NodeSwarm:
     for kind in random.sample(kinds, random.choice((1, 1, 2))):
         match kind:
             case "threads":
-                swarm = replace(swarm, pauses=random.choice((0.1, 0.5)))
+                swarm = replace(swarm, interleaving=random.choice((0.3, 1.0)))
             case "library":
                 swarm = _with_library(swarm, random, is_coordinated=is_coordinated)
             case "overlap":

@@ -91,7 +91,7 @@ class World:
         self.scene.hazards = frozenset(swarm.hazards)
         self.config = Config.of(broker=swarm.broker)
         disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
-        disk.pauses = swarm.pauses
+        disk.interleaving = swarm.interleaving
         host = self.network.host("node")
         self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
         self.machine.name_of = self.scene.name_of
