@@ -44,12 +44,17 @@ class NodeTranscript(Transcript):
 
     def event(self, event: Event) -> None:
         super().event(event)
-        if event.name in OF_BROKEN_DISKS and self.is_disk_whole():
+        if event.name in OF_BROKEN_DISKS and self.is_disk_whole() and not _is_deleted(event):
             self.unforeseen.append(Violation("I23", f"nothing is wrong with the disk, but the node says: {event}"))
         elif event.name == "request.failed":
             self.unforeseen.append(Violation("I10", f"a request could not be handled: {event}"))
         elif event.name == "connection.refused" and not _deserved(event):
             self.unforeseen.append(Violation("I10", f"a client that did nothing wrong was cut off: {event}"))
+
+
+def _is_deleted(event: Event) -> bool:
+    """Upkeep may be about to begin on a topic that is deleted."""
+    return str(event.fields.get("reason", "")).endswith("is not in use any more")
 
 
 def _deserved(refusal: Event) -> bool:

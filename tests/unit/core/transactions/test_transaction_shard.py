@@ -99,6 +99,21 @@ def test_a_new_producer_id_is_told_again_to_one_that_missed_it() -> None:
     assert desk.init(expected=last) == rotated
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_asks_again_after_its_successor_has_begun_is_fenced(ends: bool) -> None:
+    """The change of producer id is told again only as long as nobody has done anything with the new one."""
+    desk = Desk(producer_ids=[1000, 2000])
+    desk.init()
+    last = desk.at_epoch(EPOCH_MAX - 1)
+    rotated = desk.init(expected=last)
+    desk.add(rotated, P0)
+    if ends:
+        desk.end(rotated, commit=True)
+    error = refusal(lambda: desk.init(expected=last))
+    assert error is (Error.CONCURRENT_TRANSACTIONS if ends else Error.PRODUCER_FENCED)
+    assert desk.state() is (TransactionState.PREPARE_COMMIT if ends else TransactionState.ONGOING)
+
+
 def test_a_shard_without_a_spare_producer_id_asks_for_one() -> None:
     desk = Desk(producer_ids=[])
     with pytest.raises(ProducerIdWanted):
