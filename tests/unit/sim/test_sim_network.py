@@ -84,6 +84,36 @@ def test_what_was_sent_arrives_after_its_sender_is_gone() -> None:
     connected(Weather(), scenario)
 
 
+@pytest.mark.parametrize("deaf", [True, False])
+def test_a_host_may_be_cut_off_one_way(deaf: bool) -> None:
+    async def scenario(network: SimNetwork, client: End, server: End) -> None:
+        if deaf:
+            network.hosts["node"].deaf_until = 30.0
+        else:
+            network.hosts["node"].mute_until = 30.0
+        client.transport.write(b"question")
+        server.transport.write(b"answer")
+        await asyncio.sleep(5)
+        assert (server.data, client.data) == ((b"", b"answer") if deaf else (b"question", b""))
+        await asyncio.sleep(30)
+        assert (server.data, client.data) == (b"question", b"answer")
+
+    connected(Weather(), scenario)
+
+
+def test_all_that_is_sent_can_be_tapped() -> None:
+    async def scenario(network: SimNetwork, client: End, server: End) -> None:
+        tapped: list[tuple[str, str, bytes]] = []
+        network.tap = lambda transport, data: tapped.append(
+            (transport.host.name, transport.peer.host.name, bytes(data))
+        )
+        client.transport.write(b"question")
+        server.transport.write(b"answer")
+        assert tapped == [("client", "node", b"question"), ("node", "client", b"answer")]
+
+    connected(Weather(), scenario)
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_death_of_a_process_is_heard_and_a_power_loss_is_not(answers: bool) -> None:
     async def scenario(network: SimNetwork, client: End, server: End) -> None:
