@@ -1,8 +1,8 @@
 """Plant mutants that nobody has seen before, and count those that no test finds.
 
 `python tests/sim/hunt.py --seed N --count 20` draws mutants (`drawn_mutants.py`), runs for each the unit tests of its
-area and then some seeds of the simulator, and lists the ones that survive. Those are judged: a test is missing, a checker
-is blind, or the change changes nothing that can be seen.
+area and then some seeds of the simulator, and lists the ones that survive. Those are judged: a test is missing, a
+checker is blind, or the change changes nothing that can be seen.
 """
 
 import argparse
