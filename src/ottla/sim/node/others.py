@@ -127,6 +127,7 @@ class LibraryConsumer:
     async def _jump(self, consumer: Consumer, positions: dict[TopicPartition, int]) -> None:
         """Read something again, or stand still for a while: what was under way meanwhile must not be given out."""
         random = self._scene.random
+        await self._scene.pause(0.3)  # So that it has asked for more.
         partition = random.choice(list(positions))
         match random.choice(("seek", "seek", "pause", "resume")):
             case "seek":
