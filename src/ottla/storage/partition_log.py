@@ -23,11 +23,8 @@ from ottla.config import (
     TRANSACTION_PARTITION_VERIFICATION_ENABLE,
     Config,
 )
-from ottla.core.log import files
-from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
-from ottla.core.log.files import PARTITION_METADATA, directory_name, file_name
+from ottla.core.log.files import directory_name
 from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn
-from ottla.core.log.log import Log
 from ottla.core.log.producers import VOUCHED, Origin, Verification
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
@@ -35,16 +32,15 @@ from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
 from ottla.kernel import BatchHeader, ControlType, EndTxnMarker, Run
 from ottla.observe.trace import detail, trace
-from ottla.storage.atomic import is_out_of_files, read_whole
-from ottla.storage.batches import find_batch
-from ottla.storage.evidence import Left, left_before_refusal, note_refused
+from ottla.storage.atomic import is_out_of_files
 from ottla.storage.index_file import OutOfUse
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
+from ottla.storage.opening import open_as_left
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
-from ottla.storage.recovery import LogDamaged, marker_in, open_log, rebuild_producers
+from ottla.storage.recovery import marker_in, rebuild_producers
 from ottla.storage.segment_files import SegmentFiles, TimeFound
 from ottla.storage.slices import Slice
 from ottla.storage.syncing import Sync, together
@@ -109,7 +105,7 @@ class PartitionLog:
             listing = tidy(disk, path)
             left = directory.left(self.key)
             self.here = PartitionFiles(disk, path, listing, settled=left.clean and not is_new)
-            self.log = self._open_log(config, left, listing)
+            self.topic_id, self.log = open_as_left(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
             # A node has thousands of logs, most of which nobody uses now.
@@ -119,32 +115,6 @@ class PartitionLog:
         self._reading = Reading(self.log, self.here, self._look_ups, self._recent)
         self.reconfigure(config)
         detail("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
-
-    def _open_log(self, config: Config, left: Left, listing: dict[str, int]) -> Log:
-        was_refused = files.REFUSED in listing
-        if was_refused:
-            left = left_before_refusal(self.here, left)
-        self.topic_id = self._read_topic_id(left)
-        try:
-            log = open_log(self.here, self.name, config, self._clock, left, listing)
-        except LogDamaged as damaged:
-            if left.clean:
-                note_refused(self.here, left, damaged.text)
-            raise
-        if was_refused:
-            self.here.disk.remove(f"{self.here.path}/{files.REFUSED}")
-            self.here.sync_names()
-        return log
-
-    def _read_topic_id(self, left: Left) -> bytes | None:
-        path = f"{self.here.path}/{PARTITION_METADATA}"
-        data = read_whole(self.here.disk, path)
-        try:
-            return decode_partition_metadata(data) if data is not None else None
-        except BadCheckpoint as error:
-            if not left.clean and left.recovery_point == 0:
-                return None  # Torn before anything here was synced.
-            raise LogDamaged(f"{path} does not say which topic this is: {error}") from error
 
     def set_topic_id(self, topic_id: bytes) -> None:
         """Tie the log to its topic, before anything is written to it."""
@@ -402,21 +372,8 @@ class PartitionLog:
     def find_readable(self, offset: int) -> int:
         """Where the first whole batch begins at or after `offset`, past whatever damage there is; the end of the log if
         there is none. May run in a thread: it reads by files of its own."""
-        segments, end_offset = list(self.log.segments), self.log.end_offset
         with self.directory.guard("read"):
-            for segment in segments[self.log.segment_at(offset) :]:
-                path = f"{self.here.path}/{file_name(segment.base_offset, files.LOG)}"
-                try:
-                    file = self.here.disk.open(path, writable=False)
-                except FileNotFoundError:
-                    continue  # Retention took it meanwhile.
-                try:
-                    position = find_batch(file, 0, segment.size, offset)
-                    if position is not None:
-                        return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
-                finally:
-                    file.close()
-        return end_offset
+            return self._reading.find_readable(offset)
 
     def is_warm(self, part: Slice) -> bool:
         """Whether a slice that was just read can be sent without waiting for the disk."""

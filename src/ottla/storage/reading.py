@@ -7,8 +7,12 @@ Rule 2: who catches up goes on where the slice before was cut, mostly within a b
 Rule 3: what is remembered of batches is forgotten before any are cut off, for others may take their places.
 """
 
+from ottla import kernel
+from ottla.core.log import files
+from ottla.core.log.files import file_name
 from ottla.core.log.log import Log
 from ottla.core.log.segment import Segment
+from ottla.storage.batches import find_batch
 from ottla.storage.look_ups import LookUps
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recent import RecentBatches
@@ -49,6 +53,23 @@ class Reading:
         if length <= SHARED_MAX and index == len(segments) - 1:
             self._recent.share(asked, part)
         return part
+
+    def find_readable(self, offset: int) -> int:
+        """See `PartitionLog.find_readable`."""
+        segments, end_offset = list(self._log.segments), self._log.end_offset
+        for segment in segments[self._log.segment_at(offset) :]:
+            path = f"{self._here.path}/{file_name(segment.base_offset, files.LOG)}"
+            try:
+                file = self._here.disk.open(path, writable=False)
+            except FileNotFoundError:
+                continue  # Retention took it meanwhile.
+            try:
+                position = find_batch(file, 0, segment.size, offset)
+                if position is not None:
+                    return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
+            finally:
+                file.close()
+        return end_offset
 
     def _where_cut(self, offset: int) -> tuple[Found | None, int]:
         """The batch that begins at `offset`, if a slice was cut in it, and the index of its segment."""

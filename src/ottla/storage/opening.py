@@ -1,0 +1,44 @@
+"""Opening a log as it was left, or refusing it for what is missing or damaged."""
+
+from ottla.config import Config
+from ottla.core.log import files
+from ottla.core.log.checkpoints import BadCheckpoint, decode_partition_metadata
+from ottla.core.log.files import PARTITION_METADATA
+from ottla.core.log.log import Log
+from ottla.io.ports import Clock
+from ottla.storage.atomic import read_whole
+from ottla.storage.evidence import Left, left_before_refusal, note_refused
+from ottla.storage.partition_files import PartitionFiles
+from ottla.storage.recovery import LogDamaged, open_log
+
+
+def open_as_left(
+    here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]
+) -> tuple[bytes | None, Log]:
+    """The topic id, if the directory names one, and the log. Raises LogDamaged; a log that was closed cleanly is marked
+    then, so that the next open looks at it as closely."""
+    was_refused = files.REFUSED in listing
+    if was_refused:
+        left = left_before_refusal(here, left)
+    topic_id = _read_topic_id(here, left)
+    try:
+        log = open_log(here, name, config, clock, left, listing)
+    except LogDamaged as damaged:
+        if left.clean:
+            note_refused(here, left, damaged.text)
+        raise
+    if was_refused:
+        here.disk.remove(f"{here.path}/{files.REFUSED}")
+        here.sync_names()
+    return topic_id, log
+
+
+def _read_topic_id(here: PartitionFiles, left: Left) -> bytes | None:
+    path = f"{here.path}/{PARTITION_METADATA}"
+    data = read_whole(here.disk, path)
+    try:
+        return decode_partition_metadata(data) if data is not None else None
+    except BadCheckpoint as error:
+        if not left.clean and left.recovery_point == 0:
+            return None  # Torn before anything here was synced.
+        raise LogDamaged(f"{path} does not say which topic this is: {error}") from error
