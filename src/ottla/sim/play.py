@@ -9,9 +9,11 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
+from queue import Empty
 from typing import NamedTuple
 
 from ottla.sim.shrinking import shrink
@@ -20,6 +22,8 @@ from ottla.sim.worlds import WORLDS, World, kind_of
 _SHRUNK_MAX = 6
 """Of each run; more failures of one kind tell little more."""
 _SHRINKING_S = 90.0
+_PATIENCE_S = 10.0
+"""After so long without a seed played, the players are looked at."""
 
 
 class Played(NamedTuple):
@@ -85,7 +89,11 @@ def _play_all(worlds: list[World], first: int, seeds: int, until: float, process
     scores = {name: Score() for name in names}
     playing = processes
     while playing:
-        played = reports.get()
+        try:
+            played = reports.get(timeout=_PATIENCE_S)
+        except Empty:
+            _check_alive(players)
+            continue
         if played is None:
             playing -= 1
             continue
@@ -99,7 +107,16 @@ def _play_all(worlds: list[World], first: int, seeds: int, until: float, process
             print(f"  replay: {WORLDS[played.world].replay_command(played.seed)}", flush=True)
     for player in players:
         player.join()
+    _check_alive(players)
     return scores
+
+
+def _check_alive(players: Sequence[BaseProcess]) -> None:
+    """A player that died has not played its seeds: that is no success."""
+    if died := [player for player in players if player.exitcode]:
+        for player in players:
+            player.terminate()
+        raise SystemExit(f"{died[0].name} ended with code {died[0].exitcode} before it had played its seeds")
 
 
 def _play(names: list[str], first: int, seeds: int, step: int, until: float, reports: "Queue[Played | None]") -> None:

@@ -5,6 +5,7 @@ from functools import cached_property
 from random import Random
 
 from ottla.sim.clock import SimClock
+from ottla.sim.faults import PowerLoss
 from ottla.sim.loop import SimLoop, run
 from ottla.sim.swarm import draw
 from ottla.sim.transcript import Transcript
@@ -65,7 +66,7 @@ def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
     with transcript.listening():
         try:
             run(main, seed, clock)
-        except Exception as error:
-            failure = error
+        except (Exception, PowerLoss) as error:
+            failure = error if isinstance(error, Exception) else RuntimeError(f"nobody expected that {error}")
             transcript.note(f"failed: {type(error).__name__}: {error}")
     return Outcome(seed, transcript, workload.losses, workload.disk.step, clock.seconds, failure)

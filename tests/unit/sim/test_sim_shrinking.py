@@ -1,6 +1,7 @@
 """Failing seeds are made smaller as long as the same thing breaks; a seed is the same run in every process."""
 
-from random import Random
+import multiprocessing
+import sys
 from typing import Any, NamedTuple
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_reduced_seed_is_a_run_that_can_be_replayed() -> None:
 
 
 def test_fresh_seeds_are_played_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    first = Random().randrange(10**6)
+    first = 4711
     assert play.main(["--worlds", "log", "--seeds", "3", "--first", str(first), "--processes", "2"]) == 0
     told = capsys.readouterr().out
     assert f"seeds from {first} on" in told
@@ -86,3 +87,12 @@ def test_fresh_seeds_are_played_and_told_of(capsys: pytest.CaptureFixture[str]) 
     assert "simulated hours per wall hour" in told
     with pytest.raises(SystemExit, match="say when to end"):
         play.main([])
+
+
+def test_a_player_that_died_is_no_success() -> None:
+    """Its seeds were not played."""
+    player = multiprocessing.get_context("spawn").Process(target=sys.exit, args=(3,))
+    player.start()
+    player.join()
+    with pytest.raises(SystemExit, match="code 3"):
+        play._check_alive([player])
