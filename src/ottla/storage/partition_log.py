@@ -338,6 +338,8 @@ class PartitionLog:
         """Leave everything on disk so that the next open has nothing to recover."""
         log, here = self.log, self.here
         with self.directory.guard("close"):
+            # A cleaner that was stopped has left it: swapped in by the next open, it would not be what is summarized.
+            here.void_swaps()
             here.of(log.active).finish_indexes()
             self.flush()
             here.of(log.active).sync(indexes=True)
