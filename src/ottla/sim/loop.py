@@ -85,6 +85,10 @@ class SimLoop(HasWorkers, asyncio.BaseEventLoop):
         self._soon.append(handle)
         return handle
 
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+        """From a worker: the loop stands still meanwhile."""
+        return self.call_soon(callback, *args, context=context)
+
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         handle = SimHandle(callback, args, copy_context() if context is None else context, when)
         self._timers_set += 1
