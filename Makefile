@@ -1,6 +1,6 @@
 # What can be done here. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run check format test fuzz bench clean
+.PHONY: help install demo run check format test sim fuzz bench clean
 PYTHON ?= python3
 BIN := .venv/bin
 # The unit tests of what calls the kernel; the others cannot tell one kernel from the other.
@@ -40,6 +40,14 @@ test: check ## everything: checks, both kernels, all seeds, crash points, mutant
 	if command -v cargo > /dev/null; then cargo test --quiet --release --no-default-features --manifest-path native/Cargo.toml; fi
 	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 $(USES_KERNEL)
 	$(BIN)/pytest -n 2 --durations=15 --durations-min=5 tests/sim tests/compat
+
+# Which worlds, how many seeds of each, for how long at most; one of the last two is enough.
+WORLDS ?= log,node
+SEEDS ?=
+MINUTES ?= $(if $(SEEDS),0,5)
+
+sim: install ## play fresh seeds of the simulator on all cores, MINUTES long or SEEDS many, and shrink those that fail
+	$(BIN)/python -m ottla.sim.play --worlds $(WORLDS) --minutes $(MINUTES) --seeds $(or $(SEEDS),0)
 
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= $(shell date +%s)

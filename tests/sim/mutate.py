@@ -1,20 +1,31 @@
 """Take one safety check out of the code and see whether the simulator notices.
 
-`python tests/sim/mutate.py NAME [WORLD]` changes one place of one module as it is imported, plays the mutant's seeds
-and ends with 0 when one of them fails, with 1 when the mutant survives. The files on disk are never touched.
+A mutant is one change of one module. It is planted in the running process: the functions that the change concerns get
+the changed code, and their own afterwards. What cannot be planted that way, because it is decided when a module is
+imported, is played in a process of its own: `python tests/sim/mutate.py NAME [WORLD]` plays the mutant's seeds and ends
+with 0 when one of them fails, with 1 when the mutant survives. The files on disk are never touched.
+
+`python tests/sim/mutate.py --refresh` looks for the seed that finds each mutant first, and writes the hints anew.
 """
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import pprint
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CodeType, ModuleType
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 SEEDS = {"log": range(400), "node": range(200)}
 """What a mutant is given at most, by world; the same seeds are played on the code as it is."""
+CATALOGUES = {"log": "mutants", "node": "node_mutants"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,79 @@ class Mutant:
     new: str
     breaks: str
     """What goes wrong, in a word or two."""
+
+
+def mutated(source: str, mutant: Mutant) -> str:
+    found = source.count(mutant.old)
+    if found != 1:
+        raise SystemExit(f"{mutant.name}: found {found} times in {mutant.module}, expected once:\n{mutant.old}")
+    return source.replace(mutant.old, mutant.new)
+
+
+# In this process.
+
+
+class NotHere(Exception):
+    """The mutant needs a process of its own."""
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Raises `NotHere`."""
+    if _needs_reference(mutant):
+        raise NotHere(mutant.name)
+    module = importlib.import_module(mutant.module)
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text()
+    before = dict(_codes(compile(source, module.__file__, "exec", dont_inherit=True)))
+    after = dict(_codes(compile(mutated(source, mutant), module.__file__, "exec", dont_inherit=True)))
+    swapped: list[tuple[FunctionType, CodeType]] = []
+    for function in _functions(module):
+        name = function.__code__.co_qualname
+        if name in after and name in before and _essence(after[name]) != _essence(before[name]):
+            if after[name].co_freevars != function.__code__.co_freevars:
+                raise NotHere(mutant.name)
+            swapped.append((function, function.__code__))
+    if not swapped:
+        raise NotHere(mutant.name)
+    try:
+        for function, _ in swapped:
+            function.__code__ = after[function.__code__.co_qualname]
+        yield
+    finally:
+        for function, code in swapped:
+            function.__code__ = code
+
+
+def _essence(code: CodeType) -> tuple[Any, ...]:
+    """All but where it stands; also of what is defined inside, such as a comprehension."""
+    consts = tuple(_essence(one) if isinstance(one, CodeType) else (type(one), one) for one in code.co_consts)
+    return code.co_code, consts, code.co_names, code.co_varnames
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one.co_qualname, one
+            yield from _codes(one)
+
+
+def _functions(holder: ModuleType | type) -> Iterator[FunctionType]:
+    name = holder.__name__ if isinstance(holder, ModuleType) else holder.__module__
+    for value in list(vars(holder).values()):
+        if isinstance(value, property):
+            parts: list[Any] = [value.fget, value.fset]
+        else:
+            parts = [getattr(value, "__func__", value)]
+        for part in parts:
+            inner = getattr(part, "__wrapped__", part)
+            if isinstance(inner, FunctionType) and inner.__module__ == name:
+                yield inner
+        if isinstance(value, type) and value.__module__ == name:
+            yield from _functions(value)
+
+
+# In a process of its own.
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -53,29 +137,69 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _Loader(self._mutant, spec.origin))
 
 
-def mutated(source: str, mutant: Mutant) -> str:
-    found = source.count(mutant.old)
-    if found != 1:
-        raise SystemExit(f"{mutant.name}: found {found} times in {mutant.module}, expected once:\n{mutant.old}")
-    return source.replace(mutant.old, mutant.new)
+def _needs_reference(mutant: Mutant) -> bool:
+    """Which kernel runs is settled at import."""
+    return mutant.module.startswith("ottla.kernel.reference.")
+
+
+# Hunting.
+
+
+def found_by(world: str, hint: int | None) -> tuple[int, Exception] | None:
+    """The first seed that fails, and how; the hint is tried before all others."""
+    from ottla.sim.worlds import WORLDS
+
+    hints = () if hint is None else (hint,)
+    for seed in (*hints, *(seed for seed in SEEDS[world] if seed != hint)):
+        failure = WORLDS[world](seed).failure
+        if failure is not None:
+            return seed, failure
+    return None
+
+
+def catalogue_of(world: str) -> ModuleType:
+    return importlib.import_module(CATALOGUES[world])
 
 
 def main(name: str, world: str = "log") -> int:
-    catalogue = importlib.import_module("mutants" if world == "log" else f"{world}_mutants")
+    if name == "--refresh":
+        for one in CATALOGUES:
+            refresh(one)
+        return 0
+    catalogue = catalogue_of(world)
     [mutant] = [one for one in catalogue.MUTANTS if one.name == name]
-    if mutant.module.startswith("ottla.kernel.reference."):
+    if _needs_reference(mutant):
         os.environ["OTTLA_KERNEL"] = "reference"
     sys.meta_path.insert(0, _Finder(mutant))
-    from ottla.sim.__main__ import WORLDS
+    found = found_by(world, catalogue.FOUND_BY.get(name))
+    if found is None:
+        print(f"{name}: survived {len(SEEDS[world])} seeds")
+        return 1
+    print(f"{name}: found by seed {found[0]}: {type(found[1]).__name__}: {str(found[1])[:200]}")
+    return 0
 
-    seeds = SEEDS[world]
-    for seed in (catalogue.FOUND_BY.get(name, 0), *seeds):
-        failure = WORLDS[world](seed).failure
-        if failure is not None:
-            print(f"{name}: found by seed {seed}: {type(failure).__name__}: {str(failure)[:200]}")
-            return 0
-    print(f"{name}: survived {len(seeds)} seeds")
-    return 1
+
+def refresh(world: str) -> None:
+    """A hint that holds stays as it is."""
+    catalogue, hints = catalogue_of(world), dict[str, int]()
+    for mutant in catalogue.MUTANTS:
+        hint = catalogue.FOUND_BY.get(mutant.name)
+        try:
+            with planted(mutant):
+                found = found_by(world, hint)
+        except NotHere:
+            if hint is not None:
+                hints[mutant.name] = hint
+            continue
+        if found is not None:
+            hints[mutant.name] = found[0]
+        now = hints.get(mutant.name)
+        print(f"{world} {mutant.name}: {hint} {'holds' if now == hint else f'-> {now}'}", flush=True)
+    assert catalogue.__file__ is not None
+    path = Path(catalogue.__file__)
+    table = pprint.pformat(hints, width=100, sort_dicts=False).replace("{", "{\n ").replace("}", ",\n}")
+    table = re.sub(r"(?m)^ +", "    ", table).replace("'", '"')
+    path.write_text(re.sub(r"(?s)FOUND_BY = \{.*?\n\}", f"FOUND_BY = {table}", path.read_text()))
 
 
 if __name__ == "__main__":

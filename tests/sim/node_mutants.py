@@ -328,6 +328,42 @@ MUTANTS = [
         "pass",
         "offsets that a transaction committed are pending for ever after a restart",
     ),
+    # What fresh seeds have found.
+    Mutant(
+        "told-synced-too-early",
+        PARTITION,
+        "self._tell_synced(log.recovery_point, None)",
+        "self._tell_synced(log.end_offset, None)",
+        "who wrote during a sync is answered at its end, though it was not part of it",
+    ),
+    Mutant(
+        "stale-answer-taken",
+        "ottla.client.fetcher",
+        " and cursor.fetch_offset == asked.offset",
+        "",
+        "what was fetched before a seek is given out after it",
+    ),
+    Mutant(
+        "target-taken-for-owned",
+        "ottla.core.groups.consumer.migration",
+        "_owned_by(one) if rebalances else group.target_of(one)",
+        "group.target_of(one)",
+        "a classic member's partitions are given away when its group goes to the classic protocol and back",
+    ),
+    Mutant(
+        "outdated-marker-tried-for-ever",
+        "ottla.broker.transactions",
+        "if refusal.error is Error.INVALID_PRODUCER_EPOCH:",
+        "if False:",
+        "an id whose coordinator lost its end can never be used again",
+    ),
+    Mutant(
+        "told-its-part-and-not-heard",
+        "ottla.core.groups.classic",
+        "            self._heard(group, member, now_ms)\n            return Decision(_synced(group, member))",
+        "            return Decision(_synced(group, member))",
+        "a member is out right after it was told its part",
+    ),
 ]
 
 FOUND_BY = {

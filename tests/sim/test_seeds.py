@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.sim.__main__ import replay_command
 from ottla.sim.run import run_seed
+from ottla.sim.worlds import WORLDS
 
 SEEDS = 400
 PER_TEST = 25
@@ -19,7 +19,7 @@ def kept_seeds() -> list[int]:
 
 def play(seed: int) -> None:
     outcome = run_seed(seed)
-    assert outcome.failure is None, f"{outcome.summary()}\nreplay: {replay_command(seed)}"
+    assert outcome.failure is None, f"{outcome.summary()}\nreplay: {WORLDS['log'].replay_command(seed)}"
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))

@@ -51,6 +51,8 @@ S = TypeVar("S", bound=Shard)
 R = TypeVar("R")
 
 _LOAD_SLICE_RECORDS = 500  # Between two turns of the loop: a few milliseconds.
+_LOAD_AGAIN_S = 1.0
+"""After a failure that may pass; clients are told meanwhile that it is being loaded."""
 _CLOCK_STEP_MS = 1_000
 _NO_TOKEN = Token(0)
 
@@ -80,6 +82,7 @@ class Coordinator(Generic[S]):
         self._commit_timeout_ms = commit_timeout_ms
         self._codec = codec
         self._shards: dict[int, HostedShard[S]] = {}
+        self._is_closed = False
         self._tokens = count(1)
         self._clock_offset_ms = node.clock.wall_ms() - node.clock.monotonic_ms()
 
@@ -94,6 +97,8 @@ class Coordinator(Generic[S]):
 
     def align(self) -> None:
         """Bring the shards in line with what this broker leads: after every change of the metadata."""
+        if self._is_closed:
+            return  # The metadata still changes while the node stops; its logs are closed meanwhile.
         led = dict(self._led())
         for index, hosted in list(self._shards.items()):
             partition = led.get(index)
@@ -120,6 +125,8 @@ class Coordinator(Generic[S]):
         return any(not hosted.is_active and hosted.failure is None for hosted in self._shards.values())
 
     def close(self) -> None:
+        """For good."""
+        self._is_closed = True
         for hosted in list(self._shards.values()):
             hosted.close("the node is stopping")
         self._shards.clear()
@@ -280,13 +287,24 @@ class Coordinator(Generic[S]):
             del self._shards[hosted.index]
         self.align()
 
+    def _begin_anew(self, hosted: HostedShard[S]) -> None:
+        """Load a shard again from the start, unless somebody has dropped it meanwhile."""
+        if self._shards.get(hosted.index) is hosted:
+            del self._shards[hosted.index]
+            hosted.close("it is loaded anew")
+            self.align()
+
     async def _load(self, hosted: HostedShard[S]) -> None:
         began_ms = self._node.clock.monotonic_ms()
         try:
             loaded = await self._replay_log(hosted)
         except (Refused, BadRecord) as error:
-            hosted.failure = str(error)
             warn("coordinator.not_loaded", partition=hosted.partition.name, error=error)
+            if _may_pass(error, hosted.partition.log):
+                await asyncio.sleep(_LOAD_AGAIN_S)
+                self._begin_anew(hosted)
+            else:
+                hosted.failure = str(error)
             return
         if not hosted.is_over:
             took_ms = self._node.clock.monotonic_ms() - began_ms
@@ -363,3 +381,9 @@ class Coordinator(Generic[S]):
                 warn("coordinator.record_unknown", topic=self.topic, offset=record.offset, key=record.key)
             else:
                 shard.replay(told, Origin(record.offset, record.timestamp, *producer))
+
+
+def _may_pass(error: Refused | BadRecord, log: PartitionLog) -> bool:
+    """Whether a log could not be read for want of descriptors: its directory is still online."""
+    is_storage = isinstance(error, Refused) and error.error is Error.KAFKA_STORAGE_ERROR
+    return is_storage and log.directory.failure is None

@@ -2,7 +2,9 @@
 
 Rule 1: markers are written when the decision to end a transaction is committed, never before.
 Rule 2: a transaction is completed when every partition that it wrote to has its marker or is gone. Until then writing
-        is tried again, by whoever coordinates it.
+        is tried again, by whoever coordinates it. A partition that has seen a later epoch of the producer takes no
+        marker of this one: what a power loss took from the coordinator's log is known there. Kafka's coordinator gives
+        such a transactional id up, and its producers are told CONCURRENT_TRANSACTIONS for ever.
 Rule 3: each transactional id has one task at most that ends its transactions.
 """
 
@@ -37,9 +39,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _RETRY_S, _RETRY_S_MAX = 0.1, 5.0
-_OVER = (Error.INVALID_PRODUCER_EPOCH, Error.TRANSACTION_COORDINATOR_FENCED)
-"""A newer coordinator has gone on with the transactional id: this one has nothing more to say about it."""
-_ELSEWHERE = (Error.NOT_COORDINATOR, Error.COORDINATOR_LOAD_IN_PROGRESS)
+_LEFT = (Error.TRANSACTION_COORDINATOR_FENCED, Error.NOT_COORDINATOR, Error.COORDINATOR_LOAD_IN_PROGRESS)
+"""Another coordinator has the transactional id, or will have: this one has nothing more to say about it."""
 
 
 def check_name(transactional_id: str) -> None:
@@ -170,7 +171,7 @@ class Transactions:
                     return
                 await self._write_markers(transactional_id, markers)
             except Refused as refusal:
-                if refusal.error in _ELSEWHERE or refusal.error in _OVER:
+                if refusal.error in _LEFT:
                     trace("transaction.left", transactional_id=transactional_id, reason=refusal.text)
                     return
                 warn("transaction.not_ended", transactional_id=transactional_id, reason=refusal.text)
@@ -183,13 +184,18 @@ class Transactions:
         hindrance: Refused | None = None
         appended: list[tuple[TopicPartition, asyncio.Future[Refused | None] | None]] = []
         written: list[TopicPartition] = []
+        outdated: list[TopicPartition] = []
         for partition in markers.partitions:
             try:
                 # Where a topic was deleted there is nothing to end.
                 exists = self._node.metadata.image.partition(*partition) is not None
                 appended.append((partition, write_marker(self._node, marker, partition) if exists else None))
             except Refused as refusal:
-                hindrance = refusal
+                if refusal.error is Error.INVALID_PRODUCER_EPOCH:
+                    warn("transaction.outdated", transactional_id=transactional_id, reason=refusal.text)
+                    outdated.append(partition)
+                else:
+                    hindrance = refusal
         for partition, done in appended:
             if done is None or (lost := await done) is None:
                 written.append(partition)
@@ -197,7 +203,9 @@ class Transactions:
                 hindrance = lost
         await self.decide(
             transactional_id,
-            lambda shard, now_ms: shard.markers_written(transactional_id, marker.producer, written, now_ms),
+            lambda shard, now_ms: shard.markers_written(
+                transactional_id, marker.producer, written, now_ms, outdated=outdated
+            ),
         )
         if hindrance is not None:
             raise hindrance

@@ -9,7 +9,7 @@ Rule 4: who waits (tokens) and when a member is given up (deadlines) is not dura
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from struct import Struct as Layout
 from types import ModuleType
@@ -179,7 +179,8 @@ def hash_cost(key: str) -> int:
     return 1 + len(key) // 16
 
 
-def _by_type(modules: Iterable[ModuleType], ending: str) -> dict[int, type[Struct]]:
+@cache
+def _by_type(modules: tuple[ModuleType, ...], ending: str) -> dict[int, type[Struct]]:
     found: dict[int, type[Struct]] = {}
     for module in modules:
         for name, value in vars(module).items():

@@ -1,19 +1,18 @@
 """`python -m ottla.sim`: play seeds, replay one, or crash one script at every point.
 
 There are two worlds: `log`, one log on a faulty disk, and `node`, a whole node with its clients on a faulty network.
+`python -m ottla.sim.play` plays seeds that nobody has played before.
 """
 
 import argparse
 import sys
 import time
 import traceback
-from collections.abc import Callable
 
 from ottla.sim.crash_points import CrashPoint, Report, run_crash_points
-from ottla.sim.node import run as node
-from ottla.sim.run import Outcome, run_seed
-
-WORLDS: dict[str, Callable[[int], Outcome]] = {"log": run_seed, "node": node.run_seed}
+from ottla.sim.play import play_one
+from ottla.sim.run import Variation
+from ottla.sim.worlds import WORLDS, World
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,8 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.crash_points:
         return _crash_points(options.seed or 0)
     if options.seeds is not None:
-        return _range(options.world, options.seeds)
-    return _replay(options.world, options.seed or 0, trace=options.trace)
+        return _range(WORLDS[options.world], options.seeds)
+    without = tuple(options.without.split(",")) if options.without else ()
+    return _replay(WORLDS[options.world], options.seed or 0, Variation(without, options.salt), trace=options.trace)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +30,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("world", nargs="?", choices=list(WORLDS), default="log", help="what is played; log by default")
     parser.add_argument("--seed", type=int, metavar="N", help="replay one seed and print the hash of its trace")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every line of the trace")
+    parser.add_argument("--without", default="", metavar="A,B", help="with --seed: leave out these parts of its swarm")
+    parser.add_argument("--salt", type=int, default=0, metavar="N", help="with --seed: draw all that follows anew")
     parser.add_argument("--seeds", type=_seeds, metavar="A:B", help="play the seeds from A up to, not including, B")
     parser.add_argument(
         "--crash-points", action="store_true", help="play one script (--seed) and lose power before each disk step"
@@ -45,8 +47,8 @@ def _seeds(text: str) -> range:
         raise argparse.ArgumentTypeError(f"{text}: two numbers with a colon between them, such as 0:200") from None
 
 
-def _replay(world: str, seed: int, *, trace: bool) -> int:
-    outcome = WORLDS[world](seed)
+def _replay(world: World, seed: int, variation: Variation, *, trace: bool) -> int:
+    outcome = world(seed, variation)
     if trace:
         print("\n".join(outcome.lines))
     if outcome.failure is not None:
@@ -55,25 +57,22 @@ def _replay(world: str, seed: int, *, trace: bool) -> int:
     return 1 if outcome.failure else 0
 
 
-def _range(world: str, seeds: range) -> int:
-    started = time.monotonic()
-    failed: list[Outcome] = []
-    losses = 0
+def _range(world: World, seeds: range) -> int:
+    began = time.monotonic()
+    failed = losses = 0
+    simulated_s = 0.0
     for seed in seeds:
-        outcome = WORLDS[world](seed)
-        losses += outcome.losses
-        if outcome.failure:
-            failed.append(outcome)
-            print(f"\r{outcome.summary()}\n  replay: {replay_command(seed, world)}", flush=True)
-        _progress(f"seed {seed} of {seeds.start}:{seeds.stop}, {len(failed)} failed")
-    seconds = time.monotonic() - started
-    speed = f"{len(seeds) / max(seconds, 0.001):.0f} seeds/s"
-    print(f"\r{len(seeds)} seeds, {losses} power losses, {len(failed)} failed, {seconds:.1f} s ({speed})")
+        played = play_one(world, seed)
+        losses += played.losses
+        simulated_s += played.seconds
+        if played.failure:
+            failed += 1
+            print(f"\rseed {seed} failed: {played.failure}\n  replay: {world.replay_command(seed)}", flush=True)
+        _progress(f"seed {seed} of {seeds.start}:{seeds.stop}, {failed} failed")
+    wall_s = max(time.monotonic() - began, 0.001)
+    speed = f"{len(seeds) / wall_s:.1f} seeds/s, {simulated_s / wall_s:.0f} simulated hours per wall hour"
+    print(f"\r{len(seeds)} seeds, {losses} power losses, {failed} failed, {wall_s:.1f} s ({speed})")
     return 1 if failed else 0
-
-
-def replay_command(seed: int, world: str = "log") -> str:
-    return f"python -m ottla.sim {'' if world == 'log' else world + ' '}--seed {seed} --trace"
 
 
 def _crash_points(seed: int) -> int:

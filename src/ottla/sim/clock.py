@@ -5,14 +5,19 @@ _START_MS = 2_000_000_000_000
 
 
 class SimClock:
-    """The `Clock` of a simulated machine. The loop moves it from timer to timer; faults make the wall clock jump."""
+    """The `Clock` of a simulated machine. The loop moves it from timer to timer; faults make the wall clock jump, or
+    run faster or slower than time passes."""
 
     def __init__(self, start_ms: int = _START_MS) -> None:
         self.seconds = 0.0  # since the machine started; what `SimLoop.time` returns
         self._wall_start_ms = start_ms
+        self._drift = 0.0
+        self._drifts_from_ms = 0
 
     def wall_ms(self) -> int:
-        return self._wall_start_ms + self.monotonic_ms()
+        now_ms = self.monotonic_ms()
+        gained_ms = int((now_ms - self._drifts_from_ms) * self._drift) if self._drift else 0
+        return self._wall_start_ms + now_ms + gained_ms
 
     def monotonic_ms(self) -> int:
         return int(self.seconds * 1000)
@@ -26,3 +31,11 @@ class SimClock:
     def jump(self, ms: int) -> None:
         """Set the wall clock forward or back; the monotonic clock does not notice."""
         self._wall_start_ms += ms
+
+    def drift(self, rate: float) -> None:
+        """From now on the wall clock gains `rate` seconds in each second; below zero it loses them."""
+        if rate <= -1:
+            raise ValueError(f"a clock that loses {-rate} of a second in a second goes backwards; use `jump`")
+        now_ms = self.monotonic_ms()
+        self._wall_start_ms = self.wall_ms() - now_ms
+        self._drift, self._drifts_from_ms = rate, now_ms

@@ -54,7 +54,7 @@ class SimFile:
         return len(self._opened().contents)
 
     def read(self, position: int, length: int) -> bytes:
-        self._disk._step("read", self._path, position, length)
+        self._disk._step("read", self._path)
         return bytes(self._opened().contents[position : position + length])
 
     def read_warm(self, position: int, length: int) -> bytes:
@@ -67,7 +67,7 @@ class SimFile:
         return len(data)
 
     def truncate(self, size: int) -> None:
-        self._disk._step("truncate", self._path, size)
+        self._disk._step("truncate", self._path)
         node = self._opened()
         if not self._writable or size < 0:
             _fail(errno.EINVAL, self._path)
@@ -119,6 +119,8 @@ class SimDisk:
         self._off = False
         self._calm = False
         self._names = Names()
+        self._found: dict[str, Node] = {}
+        """By path; forgotten with every change of a name."""
         self._locked: dict[Node, None] = {}
         self._digest = hashlib.blake2b(digest_size=16)
 
@@ -144,7 +146,7 @@ class SimDisk:
             self._calm = was
 
     def digest(self) -> str:
-        """Of every call so far: the same calls in the same order give the same digest."""
+        """Of all bytes written so far. What was asked besides, `observer` is told, with how many steps came before."""
         return self._digest.hexdigest()
 
     def after_power_loss(self, random: Random) -> "SimDisk":
@@ -176,6 +178,40 @@ class SimDisk:
         _collect(self._names.root, "", found)
         return found
 
+    def peek(self, path: str) -> bytes:
+        """The bytes of one file. Not a step."""
+        node = self._node(path)
+        assert isinstance(node, FileNode)
+        return bytes(node.contents)
+
+    def durable(self, path: str) -> bytes | None:
+        """What the worst power loss would leave of a file: the bytes that were synced; None where not even its name
+        would be left. Not a step."""
+        node: Node = self._names.root
+        for name in _parts(path):
+            if not isinstance(node, DirectoryNode) or name not in node.durable:
+                return None
+            node = node.durable[name]
+        return node.synced() if isinstance(node, FileNode) else None
+
+    def durable_names(self, directory: str) -> "list[str]":
+        """As `durable`: the names that would be left in a directory, sorted."""
+        node: Node = self._names.root
+        for name in _parts(directory):
+            if not isinstance(node, DirectoryNode) or name not in node.durable:
+                return []
+            node = node.durable[name]
+        return sorted(node.durable) if isinstance(node, DirectoryNode) else []
+
+    def wiped(self, directory: str) -> "list[str]":
+        """Another, empty disk is there from now on; the names that are gone. Not a step."""
+        node = self._directory(directory)
+        names = sorted(node.names)
+        node.names, node.durable = {}, {}
+        self._names.pending = [change for change in self._names.pending if not change.touches(node)]
+        self._found.clear()
+        return names
+
     def flip_bit(self, path: str, bit: int) -> None:
         """Let one stored bit rot. Not a step: no program does this."""
         node = self._node(path)
@@ -183,7 +219,7 @@ class SimDisk:
         node.flip_bit(bit)
 
     def _with(self, names: Names) -> "SimDisk":
-        self._names = names
+        self._names, self._found = names, {}
         return self
 
     def _successor(self, names: Names) -> "SimDisk":
@@ -192,25 +228,26 @@ class SimDisk:
         disk._digest = self._digest.copy()
         return disk
 
-    def _step(self, operation: str, path: str, *details: int | str | bytes) -> None:
+    def _step(self, operation: str, path: str) -> None:
         """Count the call, then let it be struck by a power loss or a fault."""
-        self._count(operation, path, *details)
+        self._count(operation, path)
         if self._is_crash_step():
             self._lose_power()
-        error = self._struck(operation, path)
-        if error:
+        if self.faults and (error := self._struck(operation, path)):
             _fail(error, path)
 
-    def _count(self, operation: str, path: str, *details: int | str | bytes) -> None:
-        worker = current_worker()
-        if worker is not None and self.random.random() < _STANDS_STILL:
+    def _count(self, operation: str, path: str) -> None:
+        if self.interleaving and (worker := current_worker()) is not None and self.random.random() < _STANDS_STILL:
             worker.pause()
         if self._off:
             raise PowerLoss("the machine is off")
         self.step += 1
-        self._digest.update(repr((operation, path, details)).encode())
         if self.observer and operation not in READS:
             self.observer(self.step, operation, path)
+
+    def _change(self, change: NameChange) -> None:
+        self._names.change(change)
+        self._found.clear()
 
     def _is_crash_step(self) -> bool:
         return 0 <= self._crash_step <= self.step and not self._calm
@@ -231,7 +268,8 @@ class SimDisk:
         return 0
 
     def _write(self, path: str, opened: Callable[[], FileNode], position: int, data: bytes, *, writable: bool) -> None:
-        self._count("write", path, position, data)
+        self._count("write", path)
+        self._digest.update(data)
         node = opened()
         if not writable:
             _fail(errno.EBADF, path)
@@ -259,19 +297,23 @@ class SimDisk:
     # The port.
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> SimFile:
-        self._step("open", path, create, writable)
+        self._step("open", path)
         return SimFile(self, path, self._open_node(path, create=create), writable=writable)
 
     def _open_node(self, path: str, *, create: bool) -> FileNode:
+        known = self._found.get(path)
+        if isinstance(known, FileNode):
+            return known
         parent, name = self._parent(path)
         node = parent.names.get(name)
         if node is None:
             if not create:
                 _fail(errno.ENOENT, path)
             node = FileNode(b"", self.clock.wall_ms())
-            self._names.change(NameChange({(parent, name): node}))
+            self._change(NameChange({(parent, name): node}))
         if isinstance(node, DirectoryNode):
             _fail(errno.EISDIR, path)
+        self._found[path] = node
         return node
 
     def exists(self, path: str) -> bool:
@@ -292,7 +334,7 @@ class SimDisk:
         return self._node(path).modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        self._step("set_modified_ms", path, modified_ms)
+        self._step("set_modified_ms", path)
         self._node(path).modified_ms = modified_ms
 
     def scan(self, directory: str) -> dict[str, int]:
@@ -308,7 +350,7 @@ class SimDisk:
             child = directory.names.get(name)
             if child is None:
                 child = DirectoryNode(self.clock.wall_ms())
-                self._names.change(NameChange({(directory, name): child}))
+                self._change(NameChange({(directory, name): child}))
                 if depth < len(parts) - 1:
                     self._names.sync(directory)  # The port's caller cannot know which parents were missing.
             if isinstance(child, FileNode):
@@ -316,7 +358,7 @@ class SimDisk:
             directory = child
 
     def rename(self, old: str, new: str) -> None:
-        self._step("rename", old, new)
+        self._step("rename", old)
         old_parent, old_name = self._parent(old)
         new_parent, new_name = self._parent(new)
         node = old_parent.names.get(old_name)
@@ -337,7 +379,7 @@ class SimDisk:
         elif isinstance(replaced, DirectoryNode):
             _fail(errno.EISDIR, old)
         emptied = replaced if isinstance(replaced, DirectoryNode) else None
-        self._names.change(NameChange({(old_parent, old_name): None, (new_parent, new_name): node}, emptied))
+        self._change(NameChange({(old_parent, old_name): None, (new_parent, new_name): node}, emptied))
 
     def remove(self, path: str) -> None:
         self._step("remove", path)
@@ -347,14 +389,14 @@ class SimDisk:
             _fail(errno.ENOENT, path)
         if isinstance(node, DirectoryNode):
             _fail(errno.EISDIR, path)
-        self._names.change(NameChange({(parent, name): None}))
+        self._change(NameChange({(parent, name): None}))
 
     def remove_directory(self, path: str) -> None:
         self._step("remove_directory", path)
         directory = self._directory(path)
         if directory.names:
             _fail(errno.ENOTEMPTY, path)
-        self._names.change(NameChange({self._parent(path): None}, emptied=directory))
+        self._change(NameChange({self._parent(path): None}, emptied=directory))
 
     def sync_directory(self, path: str) -> None:
         self._step("sync_directory", path)
@@ -399,6 +441,12 @@ class SimDisk:
     # Paths.
 
     def _node(self, path: str) -> Node:
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._walk(path)
+        return found
+
+    def _walk(self, path: str) -> Node:
         node: Node = self._names.root
         if not path.startswith("/"):
             _fail(errno.ENOENT, path)

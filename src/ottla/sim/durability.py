@@ -96,6 +96,9 @@ class FileNode:
     def is_settled(self) -> bool:
         return not self._pending
 
+    def synced(self) -> bytes:
+        return bytes(self._durable)
+
     def flip_bit(self, bit: int) -> None:
         """Rot at rest: the stored byte changes, and with it what readers see from now on."""
         position, mask = bit // 8, 1 << bit % 8

@@ -94,8 +94,19 @@ class SimTransport(asyncio.Transport):
         high = _HIGH_WATER if high is None else high
         self._limits = (high // 4 if low is None else low, high)
 
+    @property
+    def host(self) -> "Host":
+        return self._host
+
+    @property
+    def peer(self) -> "SimTransport":
+        """The other end."""
+        return self._peer
+
     def write(self, data: Any) -> None:
         if not self._closing and self._host.is_on():
+            if self._network.tap is not None:
+                self._network.tap(self, data)
             self._unsent += data
             self._pump()
             self._tell_writer()
@@ -262,7 +273,7 @@ class SimTransport(asyncio.Transport):
         network, now = self._network, self._loop.time()
         delay_s = network.random.uniform(0.1, network.weather.delay_ms_max) / 1000
         there = self._peer._host
-        arrival = max(now + delay_s, self._next_arrival, self._host.cut_off_until, there.cut_off_until)
+        arrival = max(now + delay_s, self._next_arrival, self._host.mute_until, there.deaf_until)
         self._next_arrival = arrival + 1e-6  # Timers of one moment have no order.
         self._loop.call_at(arrival, there.guarded(action), context=there.context)
 
@@ -283,8 +294,8 @@ class Host:
         self.is_on: Callable[[], bool] = lambda: True
         self.answers = True
         """Whether the machine runs, with or without the process: then who connects is refused, not left waiting."""
-        self.cut_off_until = 0.0
-        """Before that nothing gets to or from here."""
+        self.mute_until = self.deaf_until = 0.0
+        """Before that nothing gets from here, nothing gets here. What is under way arrives afterwards."""
         self.after_delivery: Callable[[int], None] = lambda _: None
         self.connections: dict[SimTransport, None] = {}
         self._incarnation = 0
@@ -326,8 +337,8 @@ class Host:
         network, loop = self.network, asyncio.get_running_loop()
         there = network.hosts.get(host)
         await asyncio.sleep(network.random.uniform(0.1, network.weather.delay_ms_max) / 1000)
-        while there is not None and max(there.cut_off_until, self.cut_off_until) > loop.time():
-            await asyncio.sleep(max(there.cut_off_until, self.cut_off_until) - loop.time())
+        while there is not None and (cut_off_until := self._cut_off_until(there)) > loop.time():
+            await asyncio.sleep(cut_off_until - loop.time())
         if there is None or not there.answers:
             await asyncio.sleep(CONNECT_TIMEOUT_S)
             raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
@@ -335,6 +346,10 @@ class Host:
         if listener is None or not listener.started:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
         return self._connected(listener, make())
+
+    def _cut_off_until(self, there: "Host") -> float:
+        """A connection is made when something has gone both ways."""
+        return max(self.mute_until, self.deaf_until, there.mute_until, there.deaf_until)
 
     def _connected(self, listener: "SimListener", protocol: asyncio.BaseProtocol) -> SimTransport:
         there, name = listener.on, (self.name, self.network.free_port())
@@ -376,6 +391,8 @@ class SimNetwork:
         self.weather = weather
         self.hosts: dict[str, Host] = {}
         self.listeners: dict[tuple[str, int], SimListener] = {}
+        self.tap: Callable[[SimTransport, Any], None] | None = None
+        """Told of everything that is sent, before it is."""
         self._ports = 40_000
 
     def host(self, name: str) -> Host:
@@ -391,4 +408,4 @@ class SimNetwork:
         """From now on nothing breaks and nothing is slow; what is under way arrives."""
         self.weather = Weather(split=self.weather.split)
         for host in self.hosts.values():
-            host.cut_off_until = 0.0
+            host.mute_until = host.deaf_until = 0.0

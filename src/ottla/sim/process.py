@@ -2,7 +2,8 @@
 
 Rule 1: a task belongs to the process in whose context it was made; so do the tasks that it makes.
 Rule 2: a killed process gets no further. Its disk and its network are gone before its tasks are cancelled, so that code
-        that cleans up can do nothing.
+        that cleans up can do nothing. What it had set timers for never happens, and it begins nothing any more.
+Rule 3: a frozen process does nothing until it goes on, and then everything that was due. One at a time is frozen.
 """
 
 import asyncio
@@ -10,8 +11,11 @@ from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
+from ottla.sim.loop import SimLoop
+
 T = TypeVar("T")
 _CURRENT: ContextVar["Process | None"] = ContextVar("_CURRENT", default=None)
+_DONE_MAX = 64
 
 
 class Process:
@@ -19,19 +23,46 @@ class Process:
         self.alive = True
         self.context = copy_context()
         self.context.run(_CURRENT.set, self)
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = _DONE_MAX
+        self._is_frozen = False
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        # Its end may come in a thread, where no loop runs.
+        self._loop = loop
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        return asyncio.get_running_loop().create_task(work, context=self.context.copy())
+        return self._loop.create_task(work, context=self.context.copy())
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self._is_frozen = True
+        self._loop.freeze(self._is_of)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        if self._is_frozen:
+            self._is_frozen = False
+            self._loop.thaw()
 
     def kill(self) -> None:
         self.alive = False
-        for task in list(self._tasks):
+        self.thaw()
+        # Before the tasks: their end is still to be told to those who wait for it.
+        self._loop.cancel_timers(self._is_of)
+        for task in self._tasks:
             task.cancel()
 
+    def _is_of(self, context: Context) -> bool:
+        return context.get(_CURRENT) is self
+
     def adopt(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if not self.alive:
+            task.cancel()
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._tasks_max = 2 * len(self._tasks) + _DONE_MAX
 
 
 def make_task(loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":

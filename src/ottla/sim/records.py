@@ -8,6 +8,7 @@ import gzip
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cramjam
@@ -24,6 +25,8 @@ ABORT, COMMIT = 0, 1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_FROM = 21  # The first byte under the CRC.
 _XERIAL = b"\x82SNAPPY\x00"
+_REMEMBERED = 5_000  # Checkers read the same batches again and again.
+_TO_ZSTD, _FROM_ZSTD = zstandard.ZstdCompressor(), zstandard.ZstdDecompressor()
 
 
 class BadBatch(Exception):
@@ -114,6 +117,7 @@ def decode_all(data: bytes) -> Iterator[Batch]:
         position += length + 12
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def decode(data: bytes) -> Batch:
     (base, _, epoch, magic, crc, attributes, delta, first_time, max_time, pid, pid_epoch, sequence, count) = (
         _HEADER.unpack_from(data)
@@ -198,7 +202,7 @@ def _compress(codec: int, body: bytes) -> bytes:
     if codec == LZ4:
         return bytes(lz4.frame.compress(body))
     if codec == ZSTD:
-        return zstandard.ZstdCompressor().compress(body)
+        return _TO_ZSTD.compress(body)
     return body
 
 
@@ -210,7 +214,7 @@ def _decompress(codec: int, body: bytes) -> bytes:
     if codec == LZ4:
         return bytes(lz4.frame.decompress(body))
     if codec == ZSTD:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        return _FROM_ZSTD.decompressobj().decompress(body)
     return body
 
 

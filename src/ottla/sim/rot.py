@@ -24,7 +24,11 @@ _BASE_OFFSET, _LEADER_EPOCH, _HEADER = range(8), range(12, 16), range(61)
 def flip_bits(disk: SimDisk, random: Random) -> list[str]:
     """Flip one to three bits in files of one kind; which ones."""
     suffix = random.choice(SUFFIXES)
-    candidates = [path for path, data in disk.contents().items() if path.endswith(suffix) and data]
+    candidates = [
+        path
+        for path, data in disk.contents().items()
+        if path.endswith(suffix) and data and files.SET_ASIDE not in path  # Nobody reads what was set aside.
+    ]
     flipped = []
     for _ in range(random.randint(1, 3)):
         if not candidates:

@@ -75,6 +75,23 @@ class Swarm:
         changed = replace(self, **changes)
         return replace(changed, policy=_policy(changed.topic, changed.broker))
 
+    def parts(self) -> list[str]:
+        """The names of what can be left out (`reduced`), the most likely culprits first."""
+        faults = [f"fault-{number}" for number in range(len(self.faults))]
+        others = [name for name in self.weights if name not in ALWAYS]
+        return [*faults, *(["crashes"] if self.crash_steps else []), *(["rot"] if self.rot else []), *others]
+
+    def reduced(self, without: tuple[str, ...]) -> "Swarm":
+        if not without:
+            return self
+        return replace(
+            self,
+            faults=tuple(one for number, one in enumerate(self.faults) if f"fault-{number}" not in without),
+            crash_steps=0 if "crashes" in without else self.crash_steps,
+            rot=self.rot and "rot" not in without,
+            weights={name: weight for name, weight in self.weights.items() if name not in without},
+        )
+
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in (self.topic | self.broker).items())
         faults = " ".join(_name_of(fault) for fault in self.faults) or "none"

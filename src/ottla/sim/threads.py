@@ -11,6 +11,7 @@ Rule 3: a worker outlives the task that waits for it, as a thread does. The end 
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from ottla.sim.faults import PowerLoss
@@ -33,7 +34,8 @@ class Worker:
         self._may_run = threading.Semaphore(0)
         self._stands_still = threading.Semaphore(0)
         self._abandoned = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        # What it hands to the loop belongs to the process that it works for.
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
         self._started = False
 
     def resume(self) -> None:

@@ -1,6 +1,7 @@
 """The transcript of a run: what the code said through `trace`, what the workload did, what the disk was asked.
 
-Two runs of one seed are the same run exactly when their transcripts are; the hash stands for the whole.
+Two runs of one seed are the same run exactly when their transcripts are; the hash stands for the whole. Most are never
+read, so lines are put into words when somebody asks for them.
 """
 
 import hashlib
@@ -14,14 +15,23 @@ from ottla.sim.clock import SimClock
 class Transcript:
     def __init__(self, clock: SimClock) -> None:
         self._clock = clock
-        self.lines: list[str] = []
+        self._told: list[str] = []
+        self._untold: list[tuple[float, str] | tuple[float, int, str, str]] = []
+
+    @property
+    def lines(self) -> list[str]:
+        for seconds, *told in self._untold:
+            text = told[0] if len(told) == 1 else "  disk {} {} {}".format(*told)
+            self._told.append(f"{seconds:12.6f} {text}")
+        self._untold.clear()
+        return self._told
 
     def note(self, text: str) -> None:
-        self.lines.append(f"{self._clock.seconds:12.6f} {text}")
+        self._untold.append((self._clock.seconds, text))
 
     def disk_call(self, step: int, operation: str, path: str) -> None:
         """An observer for `SimDisk`."""
-        self.note(f"  disk {step} {operation} {path}")
+        self._untold.append((self._clock.seconds, step, operation, path))
 
     def event(self, event: Event) -> None:
         """A sink for `trace`."""

@@ -518,6 +518,9 @@ class Workload:
         """Heal, stop cleanly, look at everything once more."""
         self.disk.faults.clear()
         self.disk.crash_at(-1)
+        if self.disk.is_off:  # Power was lost in a thread, and no operation has met it yet.
+            await self._after_power_loss()
+            self.disk.crash_at(-1)
         self._check(full=True)
         await self.do_reopen()
         self.disk.crash_at(-1)

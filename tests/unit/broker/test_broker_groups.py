@@ -13,7 +13,7 @@ from ottla.kernel import Record, build_batch, scan
 from ottla.observe.trace import Event, names, recording
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
-from ottla.sim.faults import EIO, Fault
+from ottla.sim.faults import EIO, EMFILE, Fault
 from ottla.sim.loop import run
 from ottla.wire.api.describe_groups import DescribeGroupsRequest
 from ottla.wire.api.find_coordinator import FindCoordinatorRequest
@@ -168,6 +168,18 @@ def test_groups_and_offsets_survive_kill_and_stop() -> None:
     simulated(scenario)
 
 
+def load_anew(broker: Broker, *faults: Fault) -> None:
+    """As after a write that failed. No file is open then, and nothing of it in memory."""
+    for hosted in list(broker.node.groups._shards.values()):
+        log = hosted.partition.log
+        log.flush()
+        log.here.release()
+        log._reading.forget()
+    broker.disk.faults += faults
+    for hosted in list(broker.node.groups._shards.values()):
+        hosted._fail("it could not be written")
+
+
 def test_while_a_group_is_loaded_clients_are_told_to_wait() -> None:
     """A heartbeat is welcome all the same: nobody lost its place."""
 
@@ -175,12 +187,30 @@ def test_while_a_group_is_loaded_clients_are_told_to_wait() -> None:
         member = await become_member(broker)
         assert await commit(broker, 7, member, 1) is Error.NONE
         again = await broker.restarted()
-        again.node.groups.close()
-        again.node.groups.align()
+        load_anew(again)
         assert again.node.groups.is_loading
         assert await committed(again) is Error.COORDINATOR_LOAD_IN_PROGRESS
         assert await heartbeat(again, member) is Error.NONE
         assert (await again.send(ListGroupsRequest())).error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
+        await eventually(lambda: not again.node.groups.is_loading)
+        assert await committed(again) == 7
+
+    simulated(scenario)
+
+
+def test_a_group_that_cannot_be_loaded_for_want_of_descriptors_is_loaded_when_there_are_some() -> None:
+    """It was answered NOT_COORDINATOR until the next restart."""
+
+    async def scenario(broker: Broker) -> None:
+        assert await commit(broker, 7) is Error.NONE
+        again = await broker.restarted()
+        await eventually(lambda: not again.node.groups.is_loading)
+        with recording() as events:
+            load_anew(again, Fault(EMFILE, ("open",), rate=1.0))
+            await asyncio.sleep(10)
+        assert "coordinator.not_loaded" in names(events)
+        assert await committed(again) is Error.COORDINATOR_LOAD_IN_PROGRESS
+        again.disk.faults.clear()
         await eventually(lambda: not again.node.groups.is_loading)
         assert await committed(again) == 7
 
@@ -323,6 +353,19 @@ def test_a_new_leader_epoch_ends_what_waits() -> None:
         assert (await waiting).error_code == Error.NOT_COORDINATOR
         assert await heartbeat(broker, member_id) is Error.NOT_COORDINATOR
         assert [event.fields["partition"] for event in events if event.name == "coordinator.ended"] == [partition.name]
+
+    simulated(scenario)
+
+
+def test_a_coordinator_that_was_closed_loads_nothing_any_more() -> None:
+    """While a node stops its metadata changes once more: a coordinator that came back wrote to closed logs."""
+
+    async def scenario(broker: Broker) -> None:
+        assert await commit(broker, 7) is Error.NONE
+        broker.node.groups.close()
+        broker.node.groups.align()
+        assert not broker.node.groups.is_loading
+        assert await committed(broker) is Error.NOT_COORDINATOR
 
     simulated(scenario)
 

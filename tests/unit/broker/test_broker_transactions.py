@@ -478,6 +478,35 @@ def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
     simulated(scenario)
 
 
+@both_versions
+def test_an_id_whose_log_lost_its_end_can_be_used_again(versions: dict[str, int]) -> None:
+    """Where nothing is synced, a power loss may take epochs from the coordinator that partitions have seen. Kafka's
+    tells every later producer CONCURRENT_TRANSACTIONS, for ever."""
+
+    async def scenario(broker: Broker) -> None:
+        client = Client(broker, versions)
+        await client.take_over()
+        await client.write("a")
+        ahead = WritableTxnMarker(
+            producer_id=client.me.producer_id,
+            producer_epoch=client.me.epoch + 5,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])],
+            coordinator_epoch=0,
+        )
+        await broker.send(WriteTxnMarkersRequest(markers=[ahead]))
+        assert await client.end(commit=False) is Error.NONE
+        heir = Client(broker, versions)
+        await heir.take_over()
+        assert heir.me.producer_id != client.me.producer_id
+        await heir.write("b")
+        assert await heir.end(commit=True) is Error.NONE
+        await eventually(lambda: broker.is_stable(0))
+        assert await broker.read(0) == ["b"]
+
+    simulated(scenario)
+
+
 def test_a_topic_that_was_deleted_does_not_keep_a_transaction_open() -> None:
     async def scenario(broker: Broker) -> None:
         client = Client(broker, VERSION_2)

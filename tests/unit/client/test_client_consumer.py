@@ -65,6 +65,26 @@ def test_start_may_lie_anywhere_also_inside_a_batch(start: Start, expected: list
     simulated(work)
 
 
+@pytest.mark.parametrize("new_consumer", [False, True])
+def test_an_answer_that_was_under_way_at_a_seek_is_not_given_out(new_consumer: bool) -> None:
+    """It is one to another question: taken, it would be read as what comes at the new position."""
+
+    async def work(client: Client, broker: FakeBroker) -> None:
+        stored(broker, batch(0, 3), batch(0, 3))
+        async with Consumer(client) as consumer:
+            await consumer.assign({T0: Start(offset=6)})
+            assert await consumer.poll(timeout_ms=50) == []  # It waits at the end, at the broker.
+            stored(broker, batch(0, 2))
+            if new_consumer:
+                await consumer.assign({T0: Start(offset=1)})
+            else:
+                await consumer.seek(T0, Start(offset=1))
+            got = await consumer.poll(timeout_ms=2_000)  # The fetch under way has the connection until then.
+            assert [record.offset for record in (*got, *await drained(consumer))] == [1, 2, 3, 4, 5, 6, 7]
+
+    simulated(work)
+
+
 def test_partition_that_does_not_exist_is_named_when_it_is_assigned() -> None:
     async def work(client: Client, _: FakeBroker) -> None:
         async with Consumer(client) as consumer:

@@ -1,5 +1,6 @@
 """The simulated disk without power loss: faults, steps, locks, threads."""
 
+import asyncio
 import errno
 from collections.abc import Sequence
 from random import Random
@@ -178,3 +179,107 @@ def test_the_same_calls_give_the_same_digest_and_other_calls_another():
 
     assert play(b"a") == play(b"a")
     assert play(b"a") != play(b"b")
+
+
+def test_durable_is_what_the_worst_power_loss_leaves():
+    disk = make_disk()
+    file = disk.open("/d/f", create=True)
+    file.write(0, [b"abc"])
+    file.sync()
+    assert disk.durable("/d/f") is None, "its name is not durable"
+    disk.sync_directory("/d")
+    disk.sync_directory("/")
+    assert (disk.durable("/d/f"), disk.durable_names("/d")) == (b"abc", ["f"])
+    file.write(3, [b"def"])
+    disk.open("/d/g", create=True)
+    assert (disk.durable("/d/f"), disk.durable_names("/d")) == (b"abc", ["f"])
+    assert (disk.durable("/d/x"), disk.durable_names("/x")) == (None, [])
+    for seed in range(20):
+        left = disk.if_power_went(Random(seed)).contents()["/d/f"]
+        assert left is not None
+        assert left.startswith(b"abc")
+    assert disk.peek("/d/f") == b"abcdef", "this disk goes on"
+
+
+def test_another_disk_is_empty():
+    disk = make_disk()
+    disk.open("/d/f", create=True).write(0, [b"abc"])
+    disk.sync_directory("/d")
+    disk.open("/d/g", create=True)
+    assert disk.wiped("/d") == ["f", "g"]
+    assert disk.list("/d") == []
+    disk.open("/d/f", create=True)
+    disk.sync_directory("/d")
+    disk.sync_directory("/")
+    assert disk.after_power_loss(Random(0)).list("/d") == ["f"]
+
+
+def test_interleaved_work_in_a_thread_lets_the_loop_go_on_between_its_steps():
+    disk, order = make_disk(), list[str]()
+    disk.interleaving = 1.0
+
+    def work() -> int:
+        for number in range(30):
+            disk.open(f"/d/{number}", create=True)
+            order.append("thread")
+        return 7
+
+    async def main(_: SimLoop) -> None:
+        async def others() -> None:
+            while True:
+                await asyncio.sleep(0.001)
+                order.append("loop")
+
+        going_on = asyncio.ensure_future(others())
+        assert await disk.in_thread(work) == 7
+        going_on.cancel()
+
+    run(main, seed=0)
+    first, last = order.index("thread"), len(order) - 1 - order[::-1].index("thread")
+    assert "loop" in order[first:last]
+    assert order.count("thread") == 30
+
+
+def test_what_is_guarded_by_a_mutex_is_never_seen_half_done():
+    disk = make_disk()
+    disk.interleaving = 1.0
+    mutex, state = disk.mutex(), {"a": 0, "b": 0}
+
+    def work() -> None:
+        for _ in range(20):
+            with mutex:
+                state["a"] += 1
+                disk.exists("/d")
+                state["b"] += 1
+
+    async def main(_: SimLoop) -> None:
+        working = [asyncio.ensure_future(disk.in_thread(work)) for _ in range(2)]
+        for _ in range(300):
+            with mutex:
+                assert state["a"] == state["b"]
+            await asyncio.sleep(0.003)
+        await asyncio.gather(*working)
+
+    run(main, seed=0)
+    assert state == {"a": 40, "b": 40}
+
+
+def test_work_in_a_thread_ends_with_its_machine():
+    disk, done = make_disk(), list[int]()
+    disk.interleaving = 1.0
+
+    def work() -> None:
+        for number in range(100):
+            disk.open(f"/d/{number}", create=True)
+            done.append(number)
+
+    async def main(_: SimLoop) -> None:
+        working = asyncio.ensure_future(disk.in_thread(work))
+        while not done:
+            await asyncio.sleep(0.001)
+        disk.power_off()
+        with pytest.raises(PowerLoss):
+            await working
+
+    run(main, seed=0)
+    assert len(done) < 100

@@ -122,6 +122,17 @@ def test_commits_at_the_same_time_may_hold_in_either_order() -> None:
     history.fetched(GROUP, KEY, 6, other, 5.0)
 
 
+def test_only_a_group_without_offsets_may_be_unknown() -> None:
+    history = GroupHistory()
+    committed(history, 5, 1.0, None)
+    assert history.may_be_forgotten(GROUP, 2.0)
+    committed(history, 6, 3.0, 4.0)
+    assert history.may_be_forgotten(GROUP, 3.5)
+    assert not history.may_be_forgotten(GROUP, 5.0)
+    history.power_lost(6.0)
+    assert history.may_be_forgotten(GROUP, 7.0)
+
+
 def test_planted_anomalies_of_offsets_are_found() -> None:
     def lost() -> None:
         history = GroupHistory()
@@ -196,6 +207,19 @@ def test_members_that_follow_each_other_as_one_instance_are_no_violation() -> No
     history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="i")
 
 
+def test_who_comes_in_the_name_of_an_instance_has_given_back_what_that_had() -> None:
+    history = GroupHistory()
+    history.given(GROUP, "a", [KEY, OTHER], 1.0, until=4.0, instance="i")
+    history.away(GROUP, "a", [KEY, OTHER], until=5.0, instance="i")
+    history.coming(GROUP, "i", "x", is_classic=False)
+    history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="i")
+    history.given(GROUP, "c", [OTHER], 2.1, until=5.0)
+    history.coming(GROUP, "i", "y", is_classic=True)  # It fences b, which does not know it yet.
+    history.given(GROUP, "c", [KEY], 2.2, until=5.0)
+    history.given(GROUP, "b", [KEY], 5.2, until=8.0, instance="i")  # Perhaps it was fenced before it heard of this.
+    history.given(GROUP, "c", [KEY], 5.3, until=8.0)
+
+
 def test_a_group_without_offsets_may_be_forgotten() -> None:
     """Its generations begin anew; an answer of the group before it says nothing about this one."""
     history = GroupHistory()
@@ -223,13 +247,27 @@ def test_planted_anomalies_of_instances_and_forgotten_groups_are_found() -> None
         history.away(GROUP, "a", [KEY], until=5.0, instance="i")
         history.given(GROUP, "b", [KEY], 2.0, until=5.0, instance="j")
 
+    def taken_from_one_that_is_there() -> None:
+        history = GroupHistory()
+        history.given(GROUP, "a", [KEY], 1.0, until=4.0, instance="i")
+        history.coming(GROUP, "i", "x", is_classic=False)
+        history.coming(GROUP, "i", "y", is_classic=False)
+        history.coming(GROUP, "j", "z", is_classic=True)
+        history.given(GROUP, "b", [KEY], 2.0, until=5.0)
+
     def forgotten_with_offsets() -> None:
         history = GroupHistory()
         history.assigned(GROUP, 2, "a", [KEY], 1.0)
         committed(history, 5, 2.0, 2.1, "a")
         history.assigned(GROUP, 1, "b", [KEY], 9.0, asked_at=8.0)
 
-    for history in (older_commits, another_instance, given_while_away, forgotten_with_offsets):
+    for history in (
+        older_commits,
+        another_instance,
+        given_while_away,
+        taken_from_one_that_is_there,
+        forgotten_with_offsets,
+    ):
         found_in("I11", history)
 
 
@@ -267,6 +305,36 @@ def test_what_was_committed_before_a_loss_may_be_gone() -> None:
     history.fetched(GROUP, KEY, 6, second, 6.0)
 
 
+def test_a_commit_whose_answer_outlived_the_power_may_be_gone() -> None:
+    history = GroupHistory()
+    commit = history.committing(GROUP, "a", KEY, 5, 1.0)
+    history.power_lost(2.0)
+    history.granted(commit, 2.1)
+    history.fetched(GROUP, KEY, NOTHING, "", 3.0)
+    committed(history, 6, 4.0, 4.1)
+    found_in("I11", lambda: history.fetched(GROUP, KEY, NOTHING, "", 5.0))
+
+
+def test_what_an_earlier_loss_took_is_not_missed_because_later_commits_outlive_the_next() -> None:
+    def elsewhere(offset: int, sent_at: float) -> str:
+        commit = history.committing(GROUP, "a", OTHER, offset, sent_at)
+        history.granted(commit, sent_at + 0.1)
+        return commit.id
+
+    history = GroupHistory()
+    committed(history, 5, 1.0, 1.1)
+    history.power_lost(2.0)
+    later = elsewhere(6, 3.0)
+    history.power_lost(4.0)
+    history.fetched(GROUP, OTHER, 6, later, 5.0)
+    history.fetched(GROUP, KEY, NOTHING, "", 6.0)
+    committed(history, 7, 7.0, 7.1)
+    latest = elsewhere(8, 7.5)
+    history.power_lost(8.0)
+    history.fetched(GROUP, OTHER, 8, latest, 9.0)
+    found_in("I11", lambda: history.fetched(GROUP, KEY, NOTHING, "", 10.0))
+
+
 def test_owners_from_before_a_loss_are_none() -> None:
     """The coordinator may have lost that it gave out the partition, and a member keep it until it is told."""
     history = GroupHistory()
@@ -274,6 +342,16 @@ def test_owners_from_before_a_loss_are_none() -> None:
     history.power_lost(2.0)
     history.given(GROUP, "b", [KEY], 3.0, until=9.0)
     committed(history, 5, 4.0, 4.1, "a")
+
+
+def test_a_group_whose_offsets_were_lost_may_begin_anew_more_than_once() -> None:
+    history = GroupHistory()
+    committed(history, 5, 1.0, 1.1)
+    history.power_lost(2.0)
+    history.assigned(GROUP, 3, "a", [KEY], 3.0, asked_at=2.5)
+    history.assigned(GROUP, 1, "b", [KEY], 5.0, asked_at=4.0)
+    committed(history, 6, 6.0, 6.1, "b")
+    found_in("I11", lambda: history.assigned(GROUP, 1, "c", [KEY], 8.0, asked_at=7.0))
 
 
 def test_planted_anomalies_after_a_loss_are_found() -> None:

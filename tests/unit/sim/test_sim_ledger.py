@@ -114,3 +114,37 @@ def test_second_attempt_without_an_answer_leaves_everything_open() -> None:
     one.attempts = 2
     ledger.refused(one, "no")
     ledger.read(KEY, stored(one, 0), life=0)
+
+
+def test_a_reader_that_skips_is_found() -> None:
+    ledger = new_ledger()
+    for number in range(3):
+        acked(ledger, sent(ledger, number), number)
+    ledger.went_on(KEY, 0, 0, committed=False, life=0)
+    ledger.went_on(KEY, 1, 1, committed=True, life=0)
+    with pytest.raises(Violation, match="I8"):
+        ledger.went_on(KEY, 1, 2, committed=False, life=0)
+    ledger.partition(KEY).start_asked = 2  # Somebody deleted them.
+    ledger.went_on(KEY, 0, 2, committed=False, life=0)
+
+
+def test_a_reader_may_pass_over_what_was_compacted_or_expired() -> None:
+    for settings in ({"cleanup_policy": "compact"}, {"retention_ms": "8000"}):
+        ledger = new_ledger(**settings)
+        for number in range(3):
+            acked(ledger, sent(ledger, number), number)
+        ledger.went_on(KEY, 0, 2, committed=False, life=0)
+
+
+def test_what_went_with_its_disk_is_not_missed_and_old_answers_do_not_count() -> None:
+    ledger = new_ledger()
+    one, other, new = sent(ledger, 1), sent(ledger, 2), sent(ledger, 3)
+    acked(ledger, one, 0)
+    ledger.emptied([KEY])
+    ledger.lives += 1
+    ledger.found({KEY: 0}, lossy=True)
+    ledger.acked(other, 0, life=0, now=2.0)  # From before.
+    acked(ledger, new, 0)
+    audit(ledger, stored(new, 0), end=1)
+    with pytest.raises(Violation, match="I1"):
+        ledger.found({KEY: 0}, lossy=True)

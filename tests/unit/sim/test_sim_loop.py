@@ -98,3 +98,34 @@ def test_the_wall_clock_jumps_both_ways_and_the_monotonic_one_does_not_notice():
     assert (clock.wall_ms(), clock.monotonic_ms()) == (1_100_250, 250)
     with pytest.raises(ValueError, match="jump"):
         clock.advance(-1)
+
+
+def test_timers_of_one_moment_run_in_the_order_in_which_they_were_set():
+    order: list[int] = []
+
+    async def main(loop: SimLoop) -> None:
+        for number in range(20):
+            loop.call_at(1.0, order.append, number)
+        loop.call_at(1.0, order.append, -1).cancel()
+        await asyncio.sleep(2)
+
+    run(main, seed=0)
+    assert order == list(range(20))
+
+
+def test_a_clock_that_drifts_gains_and_loses_without_a_jump():
+    clock = SimClock(start_ms=1_000_000)
+    clock.advance(10_000)
+    clock.drift(0.1)
+    assert clock.wall_ms() == 1_010_000
+    clock.advance(10_000)
+    assert (clock.wall_ms(), clock.monotonic_ms()) == (1_021_000, 20_000)
+    clock.drift(-0.5)
+    clock.jump(1_000)
+    clock.advance(10_000)
+    assert clock.wall_ms() == 1_027_000
+    clock.drift(0)
+    clock.advance(10_000)
+    assert clock.wall_ms() == 1_037_000
+    with pytest.raises(ValueError, match="jump"):
+        clock.drift(-1)

@@ -73,13 +73,43 @@ def test_sender_is_paused_while_the_receiver_does_not_read() -> None:
 
 def test_what_was_sent_arrives_after_its_sender_is_gone() -> None:
     async def scenario(network: SimNetwork, client: End, server: End) -> None:
-        network.hosts["node"].cut_off_until = 30.0
+        network.hosts["node"].mute_until = network.hosts["node"].deaf_until = 30.0
         client.transport.write(b"late")
         client.transport.abort()
         await asyncio.sleep(5)
         assert (client.lost, server.lost, server.data) == (True, False, b"")
         await asyncio.sleep(30)
         assert (server.data, server.lost) == (b"late", True)
+
+    connected(Weather(), scenario)
+
+
+@pytest.mark.parametrize("deaf", [True, False])
+def test_a_host_may_be_cut_off_one_way(deaf: bool) -> None:
+    async def scenario(network: SimNetwork, client: End, server: End) -> None:
+        if deaf:
+            network.hosts["node"].deaf_until = 30.0
+        else:
+            network.hosts["node"].mute_until = 30.0
+        client.transport.write(b"question")
+        server.transport.write(b"answer")
+        await asyncio.sleep(5)
+        assert (server.data, client.data) == ((b"", b"answer") if deaf else (b"question", b""))
+        await asyncio.sleep(30)
+        assert (server.data, client.data) == (b"question", b"answer")
+
+    connected(Weather(), scenario)
+
+
+def test_all_that_is_sent_can_be_tapped() -> None:
+    async def scenario(network: SimNetwork, client: End, server: End) -> None:
+        tapped: list[tuple[str, str, bytes]] = []
+        network.tap = lambda transport, data: tapped.append(
+            (transport.host.name, transport.peer.host.name, bytes(data))
+        )
+        client.transport.write(b"question")
+        server.transport.write(b"answer")
+        assert tapped == [("client", "node", b"question"), ("node", "client", b"answer")]
 
     connected(Weather(), scenario)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextvars import ContextVar
 from random import Random
 
 import pytest
@@ -55,6 +56,19 @@ def test_a_seed_gives_one_order() -> None:
     orders = {seed: order_of(seed) for seed in range(5)}
     assert {seed: order_of(seed) for seed in range(5)} == orders
     assert len(set(orders.values())) > 1
+
+
+def test_a_thread_hands_work_to_the_loop() -> None:
+    """It belongs to the process whose thread it is: with that process it ends."""
+    name: ContextVar[str] = ContextVar("name")
+
+    async def main(loop: SimLoop) -> None:
+        disk, done = disk_for(loop, 1), loop.create_future()
+        name.set("node")
+        await disk.in_thread(lambda: loop.call_soon_threadsafe(lambda: done.set_result(name.get())))
+        assert await done == "node"
+
+    run(main, 1)
 
 
 def test_errors_come_back_and_a_power_loss_stops_a_thread() -> None:

@@ -419,6 +419,26 @@ def test_a_swap_without_descriptors_leaves_the_log_as_it_was() -> None:
     simulated(scenario)
 
 
+def test_a_log_is_closed_without_what_a_cleaner_was_about_to_swap_in() -> None:
+    """The next open swapped it in, found other segments than the close had summarized, and refused the log."""
+
+    async def scenario(store: LogStore, disk: SimDisk) -> None:
+        log = make(store)
+        fill(log)
+        before = folded(log)
+        cleaning = asyncio.ensure_future(cleaned(log))
+        while not any(path.endswith(files.SWAP) for path in disk.contents()):
+            await asyncio.sleep(0.001)
+        cleaning.cancel()
+        await store.close()
+        again = LogStore(disk.after_kill().after_power_loss(Random(1)), disk.clock, Random(1))
+        await again.open(["/d"], "cluster", 1, lambda _: COMPACT)
+        assert again.offline == {}
+        assert folded(again.get("topic", 0)) == before
+
+    simulated(scenario)
+
+
 # A node's upkeep.
 
 

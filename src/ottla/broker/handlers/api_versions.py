@@ -1,6 +1,7 @@
 """ApiVersions: what this node speaks. Every client asks this first."""
 
 import re
+from functools import cache
 
 from ottla.broker.dispatch import ROUTES, Call
 from ottla.core.metadata.features import ADVERTISED, KRAFT_VERSION, is_advertised
@@ -51,7 +52,9 @@ def unsupported_version() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=versions)
 
 
+@cache
 def _served() -> list[ApiVersion]:
+    """The same for everybody: each new connection begins with this question."""
     return [_version(key) for key in sorted(ROUTES)]
 
 

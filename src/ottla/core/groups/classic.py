@@ -62,7 +62,7 @@ class ClassicProtocol:
         """The group was read from the log: sessions begin now. One that is too large now must shrink."""
         for member in group.members.values():
             self._heard(group, member, now_ms)
-        if len(group.members) > self._settings.members_max:
+        if len(group.members) > self._settings.members_max or group.is_unassigned:
             self.prepare_rebalance(group, now_ms, out)
 
     # JoinGroup.
@@ -178,8 +178,10 @@ class ClassicProtocol:
             return join_refused(Error.UNKNOWN_MEMBER_ID, request.member_id)
         if group.phase is State.COMPLETING_REBALANCE and is_unchanged:
             # Its answer was lost.
+            self._heard(group, member, now_ms)
             return group.joined_response(member.member_id, with_members=leads)
         if group.phase is State.STABLE and is_unchanged and not leads:
+            self._heard(group, member, now_ms)
             return group.joined_response(member.member_id, with_members=False)
         # The leader joins a stable group again when it wants another assignment.
         self._update(group, member, request, token)
@@ -301,6 +303,8 @@ class ClassicProtocol:
         if not group.pending_syncs:
             self._deadlines.cancel(Timer(Due.SYNC, group.group_id))
         if group.phase is State.STABLE:
+            # Kafka's coordinator lets the session run on: a member could be out right after it was told its part.
+            self._heard(group, member, now_ms)
             return Decision(_synced(group, member))
         member.sync_token = token
         out = Outcome()

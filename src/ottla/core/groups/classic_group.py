@@ -222,6 +222,21 @@ class ClassicGroup:
             self.static_ids[old.group_instance_id] = new_id
         return member
 
+    def last_assignment(self, member: ClassicMember) -> bytes:
+        """What a member was last told. In a rebalance it may still own it, though nobody's assignment counts then."""
+        known = () if member.assignment or self.written is None else self.written.members
+        for told in known:
+            if member.member_id == told.member_id or (
+                member.group_instance_id is not None and member.group_instance_id == told.group_instance_id
+            ):
+                return told.assignment
+        return member.assignment
+
+    @property
+    def is_unassigned(self) -> bool:
+        """It came from the consumer protocol (`consumer/migration`), and its members have yet to rebalance."""
+        return self.written is not None and self.written.leader is None and bool(self.written.members)
+
     def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
         if group_instance_id is not None:
             known = self.static_ids.get(group_instance_id)

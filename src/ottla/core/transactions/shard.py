@@ -74,6 +74,8 @@ class TransactionShard:
         self._ongoing: dict[str, None] = {}
         self._unmarked: dict[str, dict[TopicPartition, None]] = {}
         """Of each prepared transaction, the partitions whose marker is not known to be written."""
+        self._outdated: dict[str, None] = {}
+        """Prepared transactions of which some partition has seen a later epoch."""
         self._replaced: dict[str, ProducerIdentity] = {}
         self.spare_producer_ids: list[int] = []
         self._abort_check_ms: int | None = None
@@ -189,15 +191,30 @@ class TransactionShard:
         return Markers(known.producer, known.is_commit, tuple(unmarked), self.coordinator_epoch, known.client_version)
 
     def markers_written(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], now_ms: int
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+        *,
+        outdated: Iterable[TopicPartition] = (),
     ) -> Decision[None]:
-        """Partitions have their marker, or do not exist any more. The transaction is over when none is lacking."""
+        """Partitions have their marker, or do not exist any more. The transaction is over when none is lacking.
+
+        `outdated` are those that have seen a later epoch of the producer: they take no marker of this one any more.
+        """
         unmarked, known = self._unmarked.get(transactional_id), self.transactions.get(transactional_id)
         if unmarked is None or known is None or known.producer != producer:
             return Decision(None)
         for partition in partitions:
             unmarked.pop(partition, None)
-        return Decision(None) if unmarked else self._decided(transactional_id, known.completed(now_ms), None)
+        for partition in outdated:
+            self._outdated[transactional_id] = None
+            unmarked.pop(partition, None)
+        if unmarked:
+            return Decision(None)
+        is_outdated = transactional_id in self._outdated
+        return self._decided(transactional_id, known.completed(now_ms, is_outdated=is_outdated), None)
 
     # Time.
 
@@ -265,6 +282,7 @@ class TransactionShard:
         transactional_id = key.transactional_id
         self._ongoing.pop(transactional_id, None)
         self._unmarked.pop(transactional_id, None)
+        self._outdated.pop(transactional_id, None)
         if value is None:
             self.transactions.pop(transactional_id, None)
             self._replaced.pop(transactional_id, None)

@@ -163,14 +163,19 @@ class Transaction:
             client_version=client_version,
         )
 
-    def completed(self, now_ms: int) -> "Transaction":
-        """All markers are written."""
+    def completed(self, now_ms: int, *, is_outdated: bool = False) -> "Transaction":
+        """All markers are written.
+
+        `is_outdated`: some partition has seen a later epoch of the producer. A power loss took the coordinator's memory
+        of it, so none of the epochs that would come next can be trusted: they count as used.
+        """
         producer = self.after_completion
+        epoch = max(producer.epoch, EPOCH_MAX - 1) if is_outdated and producer == self.producer else producer.epoch
         return self._step(
             TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
             now_ms,
             producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
+            producer_epoch=epoch,
             next_producer_id=NO_PRODUCER_ID,
             partitions=frozenset(),
         )

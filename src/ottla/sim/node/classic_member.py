@@ -124,6 +124,8 @@ class ClassicMember:
 
     async def _join(self) -> None:
         self._lose()
+        if self.instance is not None and self.member_id == _UNKNOWN:
+            self._scene.groups.coming(self.group, self.instance, self._line.name, is_classic=True)
         asked_at = self._scene.now
         request = JoinGroupRequest(
             group_id=self.group,

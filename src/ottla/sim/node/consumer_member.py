@@ -63,6 +63,8 @@ class ConsumerMember:
             topic_partitions=topics if asks or self._must_tell else None,
         )
         self._must_tell = self._must_ask = False
+        if joins and self.instance is not None:
+            self._scene.groups.coming(self.group, self.instance, self._line.name, is_classic=False)
         answer = await self._line.call(request)
         error = Error(answer.error_code)
         self._next_heartbeat = self._scene.now + HEARTBEAT_S

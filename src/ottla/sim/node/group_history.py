@@ -4,11 +4,13 @@ Rule 1: in one generation of a classic group a partition has one owner: a member
         one instance.
 Rule 2: in a group of the consumer protocol, and where both protocols meet, a partition has one owner at a time: whoever
         has it keeps it until it says that it gave it back, or until its session can be over. A static member that
-        has gone for a while has not given back anything.
+        has gone for a while has not given back anything, until somebody comes back in its name, with nothing. Who comes
+        in the name of an instance takes its place, unless both are of the consumer protocol and the older one is there:
+        so where two are one instance, and one of them is classic, nobody knows which of them owns what.
 Rule 3: a commit is refused if, when it was sent, somebody else had been given the partition since its member was.
 Rule 4: a fetched offset is one that somebody committed, and none was committed for certain after that one was over.
 Rule 5: a power loss takes the end of a group's log where that was not synced: what was committed before it may be gone,
-        but not if a later commit is still there. Who owns what is known again when it is told again.
+        but not if a commit after it has outlived the same loss. Who owns what is known again when it is told again.
 Every commit carries an id of its own in its metadata, so that it is known which one was fetched.
 """
 
@@ -55,6 +57,7 @@ class _Owner:
     """When its session may be over; `NEVER` in a classic group, where generations count."""
     generation: int = NOTHING
     instance: str | None = None
+    is_away: bool = False
 
     def is_followed_by(self, member: str, instance: str | None) -> bool:
         """Whether that is the same member, or comes in the name of the same instance."""
@@ -69,10 +72,12 @@ class _Group:
     commits: dict[Key, list[Commit]] = field(default_factory=dict)
     since: float = 0.0
     """When it was seen that this is another group of the name, or when what was not synced was lost."""
+    claims: dict[str, dict[str, bool]] = field(default_factory=dict)
+    """By instance: who has come in its name, and whether as a classic member."""
     told: dict[tuple[str, Key], None] = field(default_factory=dict)
     """Which member was given what since then."""
-    survivor_sent_at: float = -NEVER
-    """When the latest commit was sent that is known to have outlived the last loss."""
+    survivors: dict[float, float] = field(default_factory=dict)
+    """By the moment of each loss: when the latest commit was sent that is known to have outlived it."""
     finished: dict[Key, None] = field(default_factory=dict)
     """Partitions of which a member has committed the end, after the last was written."""
 
@@ -82,6 +87,10 @@ class _Group:
         self.owners.clear()
         self.assigned.clear()
         self.told.clear()
+
+    def is_contested(self, instance: str | None) -> bool:
+        claims = self.claims.get(instance, {}) if instance is not None else {}
+        return len(claims) > 1 and any(claims.values())
 
 
 class GroupHistory:
@@ -136,7 +145,8 @@ class GroupHistory:
             for owner in now_others
         ):
             return
-        held = next((one for some in group.commits.values() for one in some if one.holds_from < asked_at), None)
+        commits = (one for some in group.commits.values() for one in some if one.holds_from < asked_at)
+        held = next((one for one in commits if not self._may_be_lost(group, one)), None)
         if held is not None:
             raise Violation(
                 "I11", f"{told.member} is in generation {told.generation} of a group that forgot {_told(held)}"
@@ -153,7 +163,7 @@ class GroupHistory:
         *,
         instance: str | None = None,
     ) -> None:
-        """A member of the consumer protocol was told that these are its own; its session lasts until then at least."""
+        """A member was told that these are its own; its session lasts until then at least."""
         group = self.group(name)
         for key in partitions:
             owner = group.owners.get(key)
@@ -162,6 +172,7 @@ class GroupHistory:
                     "I11", f"{name_of(key)} was given to {member} of {name}, but {owner.member} has not given it back"
                 )
             group.told[member, key] = None
+            until = _RELEASED if group.is_contested(instance) else until
             group.owners[key] = _Owner(member, now, until, instance=instance)
 
     def away(self, name: str, member: str, partitions: "list[Key]", until: float, *, instance: str) -> None:
@@ -169,7 +180,16 @@ class GroupHistory:
         for key in partitions:
             owner = self.group(name).owners.get(key)
             if owner is not None and owner.member == member:
-                owner.until, owner.instance = until, instance
+                owner.until, owner.instance, owner.is_away = until, instance, True
+
+    def coming(self, name: str, instance: str, who: str, *, is_classic: bool) -> None:
+        """A client is about to join in the name of an instance, with nothing."""
+        group = self.group(name)
+        claims = group.claims.setdefault(instance, {})
+        claims[who] = is_classic or claims.get(who, False)
+        for owner in group.owners.values():
+            if owner.instance == instance and (owner.is_away or group.is_contested(instance)):
+                owner.until = _RELEASED
 
     def extended(self, name: str, member: str, until: float) -> None:
         """A heartbeat was answered."""
@@ -208,6 +228,11 @@ class GroupHistory:
                 f"{_told(commit)} by {commit.member} was granted; {owner.member} owned the partition since before",
             )
 
+    def may_be_forgotten(self, name: str, now: float) -> bool:
+        """Whether a group may be unknown that had nobody in it for a moment: no offset of it is sure to hold."""
+        held = (commit for some in self.group(name).commits.values() for commit in some)
+        return self.lost_at >= 0 or not any(commit.holds_from < now for commit in held)
+
     def fetched(self, name: str, where: Key, offset: int, metadata: str | None, began: float) -> None:
         """The group's offset was fetched, with a request sent at `began`, none pending."""
         group = self.group(name)
@@ -224,8 +249,10 @@ class GroupHistory:
             if found.transaction is not None:
                 found.transaction.seen(_told(found))
             held_from = found.holds_from
-            if found.transaction is None and found.sent_at < self.lost_at:
-                group.survivor_sent_at = max(group.survivor_sent_at, found.sent_at)
+            if found.transaction is None:
+                for lost_at, survivor_sent_at in group.survivors.items():
+                    if found.sent_at < lost_at:
+                        group.survivors[lost_at] = max(survivor_sent_at, found.sent_at)
         for commit in commits:
             if commit.holds_from < began and commit.sent_at > held_from and not self._may_be_lost(group, commit):
                 raise Violation("I11", f"{_told(commit)} is lost: {name} is at {offset} ({metadata})")
@@ -235,13 +262,17 @@ class GroupHistory:
         self.lost_at = now
         for group in self._groups.values():
             group.forget(now)
-            group.survivor_sent_at = -NEVER
+            group.survivors[now] = -NEVER
 
     def _may_be_lost(self, group: _Group, commit: Commit) -> bool:
         if commit.transaction is not None:
             # Its marker is written some time after its end was granted.
             return commit.transaction.is_void
-        return group.survivor_sent_at <= commit.granted_at <= self.lost_at
+        # Its answer may have been under way when the power was lost.
+        return any(
+            commit.sent_at <= lost_at and survivor_sent_at <= commit.granted_at
+            for lost_at, survivor_sent_at in group.survivors.items()
+        )
 
 
 def _told(commit: Commit) -> str:

@@ -68,6 +68,8 @@ class PartitionHistory:
     start_seen: int = 0
     watermark: int = 0
     """The highest that anyone was told in this life of the node."""
+    since_life: int = 0
+    """The life of the node in which its log began: the one before it went with its disk."""
 
 
 class Ledger:
@@ -97,7 +99,7 @@ class Ledger:
 
     def acked(self, sent: Sent, offset: int, *, life: int, now: float) -> None:
         """An answer said that it stands there."""
-        if offset < 0 or not self._counts(sent.where, life):
+        if offset < 0 or not self.counts(sent.where, life):
             return
         sent.offset, sent.acked_at = offset, sent.acked_at or now
         self._stands(sent, offset, "acknowledged")
@@ -128,12 +130,14 @@ class Ledger:
             raise Violation("I23", f"{told(sent)} was of {sent.timestamp} and reads {record}")
         if sent.is_refused:
             raise Violation("I10", f"{told(sent)} was refused ({sent.refusal}) and stands at {record.offset}")
-        if self._counts(key, life):
+        if self.counts(key, life):
             self._stands(sent, record.offset, "read")
         return sent
 
-    def _counts(self, key: Key, life: int) -> bool:
-        return life != NO_LIFE and (life == self.lives or self.partition(key).plan.is_synced)
+    def counts(self, key: Key, life: int) -> bool:
+        """Whether what was said of a partition in a life of the node still holds."""
+        history = self.partition(key)
+        return life >= history.since_life and life != NO_LIFE and (life == self.lives or history.plan.is_synced)
 
     def _stands(self, sent: Sent, offset: int, how: str) -> None:
         history = self.partition(sent.where)
@@ -150,10 +154,32 @@ class Ledger:
         """What an answer said of a partition's bounds."""
         history = self.partition(key)
         history.start_seen = max(history.start_seen, start)
-        if self._counts(key, life):
+        if self.counts(key, life):
             history.watermark = max(history.watermark, watermark)
 
+    def went_on(self, key: Key, position: int, offset: int, *, committed: bool, life: int) -> None:
+        """A reader at `position` was given the record at `offset` next (I8)."""
+        history = self.partition(key)
+        if history.plan.compacts or history.plan.retention_ms >= 0 or not self.counts(key, life):
+            return
+        for skipped in range(max(position, history.start_asked), offset):
+            sent = history.known.get(skipped)
+            if sent is not None and not (committed and sent.may_be_aborted):
+                raise Violation(
+                    "I8", f"{name_of(key)}: {told(sent)} at {skipped} was skipped from {position} to {offset}"
+                )
+
     # What a node found when it came back.
+
+    def emptied(self, keys: Iterable[Key]) -> None:
+        """The logs of these are gone, with their disk: they begin anew."""
+        for key in keys:
+            history = self.partition(key)
+            for sent in history.known.values():
+                sent.offset = None
+            history.known.clear()
+            history.start_asked = history.start_seen = history.watermark = 0
+            history.since_life = self.lives + 1
 
     def found(self, ends: Mapping[Key, int], *, lossy: bool) -> None:
         """A node has opened its logs; they end here. `lossy` after a power loss or a disk that failed."""

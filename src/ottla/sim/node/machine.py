@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 
 from ottla.broker.node import Node
-from ottla.config import Config
+from ottla.config import LOG_DIRS, Config
 from ottla.sim.checkers import Violation
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
@@ -61,10 +61,12 @@ class Machine:
         """Counts when a clean stop begins and when it ends: odd while one is under way."""
         self.epoch = 0
         self._process = Process()
+        self._was_struck = False
         self._lossy = False
         """Since the last start something may have been lost that was not synced."""
         self._left: Recovered | None = None
         """What a process that ended without a loss had in memory."""
+        self.name_of: Callable[[bytes], str | None] = lambda _topic_id: None
         self.on_loss: Callable[[], None] = lambda: None
         """Told when something may have been lost that was not synced."""
         disk.on_power_loss = self._power_lost
@@ -76,6 +78,22 @@ class Machine:
         if node is None:
             return False
         return node.metadata.failure is not None or bool(node.store.unusable)
+
+    @property
+    def was_struck(self) -> bool:
+        """Whether a fault has ever struck the disk."""
+        return self._was_struck or bool(self.disk.struck)
+
+    # Standing still.
+
+    def freeze(self) -> Callable[[], None]:
+        """SIGSTOP; the way to go on, which does nothing when the process is gone by then."""
+        self.transcript.note("the process is frozen")
+        self._process.freeze()
+        return self._process.thaw
+
+    def thaw(self) -> None:
+        self._process.thaw()
 
     # Dying.
 
@@ -112,10 +130,21 @@ class Machine:
 
     def _replace(self, disk: SimDisk) -> None:
         disk.on_power_loss = self._power_lost
+        self._was_struck = self.was_struck
         self.disk = disk
         if self._lossy:
             self.ledger.lives += 1
             self.on_loss()
+
+    def replace_disk(self) -> None:
+        """The machine gets an empty disk in the place of the one that holds its last log directory."""
+        path = self.config[LOG_DIRS][-1]
+        self.kill()
+        self.transcript.note(f"{path} is empty")
+        gone = dict.fromkeys(self.disk.wiped(path))
+        self.ledger.emptied([key for key in self.ledger.partitions if f"{self.name_of(key[0])}-{key[1]}" in gone])
+        self._left, self._lossy = None, True
+        self._replace(self.disk)
 
     async def stop(self) -> None:
         """SIGTERM: the node leaves in good order, if nothing comes in between."""

@@ -2,14 +2,13 @@
 
 import asyncio
 
-from ottla.client.client import Client
-from ottla.client.consumer import BEGINNING, Consumer
+from ottla.client.consumer import BEGINNING, Consumer, Start
 from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed
 from ottla.client.core.names import TopicPartition
-from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
 from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import ID, Key, Sent, told
+from ottla.sim.node.library import client_of
 from ottla.sim.node.scene import NODE, Scene
 from ottla.sim.records import Record
 from ottla.wire.api.api_versions import ApiVersionsRequest
@@ -21,11 +20,6 @@ from ottla.wire.frame import encode_request, split_frames
 DELIVERY_TIMEOUT_MS = 20_000
 
 
-def _client(scene: Scene, name: str) -> Client:
-    ports = Ports(scene.network.host(name), scene.clock, scene.random)
-    return Client(str(NODE), client_id=name, request_timeout_ms=2_500, api_timeout_ms=20_000, ports=ports)
-
-
 class LibraryProducer:
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -33,7 +27,7 @@ class LibraryProducer:
 
     async def run(self) -> None:
         scene = self._scene
-        async with _client(scene, self._name) as client:
+        async with client_of(scene, self._name) as client:
             producer = Producer(
                 client,
                 delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
@@ -84,7 +78,7 @@ class LibraryConsumer:
 
     async def run(self) -> None:
         scene = self._scene
-        async with _client(scene, self._name) as client:
+        async with client_of(scene, self._name) as client:
             while not scene.ending:
                 committed = scene.random.random() < 0.5
                 consumer = Consumer(
@@ -110,23 +104,39 @@ class LibraryConsumer:
             if name in ids
             for index in range(topic.partitions)
         ]
+        life = scene.ledger.lives  # What it has fetched may be given out much later.
         await consumer.assign(dict.fromkeys(wanted, BEGINNING))
-        positions: dict[TopicPartition, int] = {}
+        positions = dict.fromkeys(wanted, 0)
         for _ in range(scene.random.choice((5, 50))):
             if scene.ending:
                 return
-            life = scene.ledger.lives
-            for one in await consumer.poll(timeout_ms=1_000):
+            if positions and scene.random.random() < 0.2:
+                await self._jump(consumer, positions)
+            for one in await consumer.poll(records_max=scene.random.choice((2, 500)), timeout_ms=1_000):
                 partition = TopicPartition(one.topic, one.partition)
+                key = (ids[one.topic], one.partition)
                 record = Record(one.offset, one.timestamp, one.key, one.value, one.headers)
-                sent = scene.ledger.read((ids[one.topic], one.partition), record, life=life)
+                sent = scene.ledger.read(key, record, life=life)
                 if committed and sent.transaction is not None:
                     sent.transaction.seen(told(sent))
-                if life == scene.ledger.lives and one.offset <= positions.get(partition, -1):
-                    raise Violation("I8", f"{partition}: {one.offset} was given out after {positions[partition]}")
-                positions[partition] = one.offset
-            if life != scene.ledger.lives:
-                positions.clear()
+                if life == scene.ledger.lives and one.offset < positions[partition]:
+                    raise Violation("I8", f"{partition}: {one.offset} was given out at {positions[partition]}")
+                scene.ledger.went_on(key, positions[partition], one.offset, committed=committed, life=life)
+                positions[partition] = one.offset + 1
+
+    async def _jump(self, consumer: Consumer, positions: dict[TopicPartition, int]) -> None:
+        """Read something again, or stand still for a while: what was under way meanwhile must not be given out."""
+        random = self._scene.random
+        await self._scene.pause(0.3)  # So that it has asked for more.
+        partition = random.choice(list(positions))
+        match random.choice(("seek", "seek", "pause", "resume")):
+            case "seek":
+                positions[partition] = random.randint(0, positions[partition])
+                await consumer.seek(partition, Start(offset=positions[partition]))
+            case "pause":
+                consumer.pause(partition)
+            case "resume":
+                consumer.resume(partition)
 
 
 class _InOrder(asyncio.Protocol):

@@ -72,10 +72,8 @@ class Reader:
     async def _fetch(self) -> None:
         scene, life, asked_at = self._scene, self._scene.ledger.lives, self._scene.now
         if life != self._life:
+            self._unsure.update({key: None for key in self._positions if not scene.ledger.counts(key, self._life)})
             self._life = life
-            self._unsure.update(
-                {key: None for key in self._positions if not scene.ledger.partition(key).plan.is_synced}
-            )
         positions = dict(self._positions)
         request = self._request(positions)
         answer = await self._line.call(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,23 +14,40 @@ from ottla.sim.loop import SimLoop, run
 from ottla.sim.node.swarm import draw
 from ottla.sim.node.world import World
 from ottla.sim.process import make_task
-from ottla.sim.run import Outcome
+from ottla.sim.run import AS_DRAWN, Outcome, Variation
 from ottla.sim.transcript import Transcript
 
 NUISANCE = "nuisance"
 EXCUSES = ("max.connections", "half a frame")
 
 
+OF_BROKEN_DISKS = (
+    "directory.offline",
+    "log.offline",
+    "partition.offline",
+    "coordinator.not_loaded",
+    "cleaning.failed",
+    "checkpoint.failed",
+    "flush.failed",
+    "retention.failed",
+    "upkeep.failed",
+)
+"""Events that say that something is wrong with a disk, where nothing is as long as no fault has struck."""
+
+
 class NodeTranscript(Transcript):
-    """Also notices what the node says of requests that nobody foresaw."""
+    """Also notices what the node says of requests that nobody foresaw, and of a disk that is whole."""
 
     def __init__(self, clock: SimClock) -> None:
         super().__init__(clock)
         self.unforeseen: list[BaseException] = []
+        self.is_disk_whole: Callable[[], bool] = lambda: False
 
     def event(self, event: Event) -> None:
         super().event(event)
-        if event.name == "request.failed":
+        if event.name in OF_BROKEN_DISKS and self.is_disk_whole() and not _is_deleted(event):
+            self.unforeseen.append(Violation("I23", f"nothing is wrong with the disk, but the node says: {event}"))
+        elif event.name == "request.failed":
             self.unforeseen.append(Violation("I10", f"a request could not be handled: {event}"))
         elif event.level >= logging.ERROR:
             self.unforeseen.append(Violation("defect", str(event)))
@@ -37,12 +55,17 @@ class NodeTranscript(Transcript):
             self.unforeseen.append(Violation("I10", f"a client that did nothing wrong was cut off: {event}"))
 
 
+def _is_deleted(event: Event) -> bool:
+    """Upkeep may be about to begin on a topic that is deleted."""
+    return str(event.fields.get("reason", "")).endswith("is not in use any more")
+
+
 def _deserved(refusal: Event) -> bool:
     peer, reason = refusal.fields["peer"], refusal.fields["reason"]
     return bool(peer.startswith(NUISANCE) or reason.startswith(EXCUSES))
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
     """Play the seed; what goes wrong is part of the outcome, not an exception."""
     clock = SimClock()
     transcript = NodeTranscript(clock)
@@ -60,7 +83,9 @@ def run_seed(seed: int) -> Outcome:
         nonlocal world
         loop.set_task_factory(make_task)
         loop.set_exception_handler(escaped)
-        world = World(draw(random, seed), random, clock, transcript)
+        swarm = draw(random, seed).reduced(variation.without)
+        world = World(swarm, variation.chance(seed, random), clock, transcript, transcript.unforeseen.append)
+        transcript.is_disk_whole = world.is_disk_whole
         await world.play()
 
     with transcript.listening():
@@ -75,9 +100,9 @@ def run_seed(seed: int) -> Outcome:
     machine = world.machine if world is not None else None
     return Outcome(
         seed,
-        transcript.digest(),
-        transcript.lines,
+        transcript,
         machine.losses if machine else 0,
         machine.disk.step if machine else 0,
+        clock.seconds,
         failure if isinstance(failure, Exception) else None,
     )

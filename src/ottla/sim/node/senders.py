@@ -157,7 +157,7 @@ class Idempotent:
         """Whether the node must remember what it last got from here: nothing was lost or removed since."""
         history = self._scene.ledger.partition(where)
         kept = not history.start_asked and history.plan.retention_ms < 0
-        return kept and (history.plan.is_synced or life == self._scene.ledger.lives)
+        return kept and self._scene.ledger.counts(where, life)
 
     async def _new_identity(self) -> tuple[int, int]:
         answer = await self._line.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))

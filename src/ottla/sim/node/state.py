@@ -9,6 +9,7 @@ from ottla.broker.waiters import Waiter
 from ottla.config import FLUSH_MESSAGES
 from ottla.core.metadata.names import is_internal
 from ottla.sim.checkers import Violation
+from ottla.sim.disk import SimDisk
 from ottla.sim.node.ledger import Key, name_of
 from ottla.sim.records import decode_all
 
@@ -78,9 +79,10 @@ def recovered(node: Node) -> Recovered:
 
 def log_data(node: Node, partition: Partition) -> bytes:
     """Of the files, read past the node: to look is no step of its disk."""
-    contents = node.store.disk.contents()  # type: ignore[attr-defined]
+    disk = node.store.disk
+    assert isinstance(disk, SimDisk)
     paths = [partition.log.here.of(segment).path(".log") for segment in partition.log.log.segments]
-    return b"".join(contents[path] or b"" for path in paths)
+    return b"".join(disk.peek(path) for path in paths)
 
 
 def check_same(first: Recovered, again: Recovered) -> None:

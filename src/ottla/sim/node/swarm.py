@@ -9,6 +9,7 @@ from random import Random
 from ottla.sim.faults import EIO, Fault
 from ottla.sim.network import Weather
 
+CALM = Weather()
 LONG_MAX = str(2**63 - 1)
 NEVER = 1e9
 COORDINATED = ("transactional", "group_consumer", "transformer")
@@ -17,6 +18,7 @@ _COORDINATED = 0.5
 """How many of the seeds have some of them."""
 _COORDINATION = 1 << 32
 _HAZARDS = 1 << 33
+_RARITIES = 1 << 34
 TABLE = "table"
 
 STATIC = "static members"
@@ -27,6 +29,8 @@ UNSYNCED = "power lost before a sync"
 TABLE_WRITERS = "transactions in a table"
 _HAZARDOUS = 0.6
 """How many of the seeds with coordination have some of these."""
+_RARE = 0.4
+"""How many seeds have something of what was thought of last; the others stay the runs that they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,40 @@ class NodeSwarm:
     """That groups are of: `classic`, `consumer` or `mixed`."""
     hazards: tuple[str, ...] = ()
     """What is rare in the life of coordinators."""
+    interleaving: float = 0.0
+    """How likely work in a thread is done in steps that the loop's own work comes between."""
+
+    def parts(self) -> list[str]:
+        """The names of what can be left out (`reduced`): mishaps and faults first, then clients."""
+        faults = [f"fault-{number}" for number in range(len(self.faults))]
+        if UNSYNCED in self.hazards:  # What holds where power is lost is another thing then.
+            mishaps = [kind for kind in self.mishaps if kind != "lose_power"]
+        else:
+            mishaps = list(self.mishaps)
+        hazards = [_slug(one) for one in self.hazards if one not in (UNSYNCED, EXPIRING_OFFSETS)]
+        single = {
+            "crashes": self.crash_steps,
+            "weather": self.weather != CALM,
+            "interleaving": self.interleaving,
+            "rot": self.rot,
+        }
+        clients = [f"{kind}-{number}" for number, kind in enumerate(self.clients)]
+        return [*mishaps, *faults, *(name for name, there in single.items() if there), *hazards, *clients]
+
+    def reduced(self, without: tuple[str, ...]) -> "NodeSwarm":
+        if not without:
+            return self
+        return replace(
+            self,
+            mishaps={kind: every for kind, every in self.mishaps.items() if kind not in without},
+            faults=tuple(one for number, one in enumerate(self.faults) if f"fault-{number}" not in without),
+            crash_steps=0 if "crashes" in without else self.crash_steps,
+            weather=CALM if "weather" in without else self.weather,
+            interleaving=0.0 if "interleaving" in without else self.interleaving,
+            rot=self.rot and "rot" not in without,
+            hazards=tuple(one for one in self.hazards if _slug(one) not in without),
+            clients=tuple(kind for number, kind in enumerate(self.clients) if f"{kind}-{number}" not in without),
+        )
 
     def __str__(self) -> str:
         topics = "; ".join(
@@ -82,19 +120,25 @@ class NodeSwarm:
         broker = " ".join(f"{name}={value}" for name, value in self.broker.items())
         return (
             f"{broker}; {topics}; clients {','.join(self.clients)}; {self.weather}; faults {len(self.faults)}; "
-            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; groups {self.protocol}; "
+            f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; interleaving {self.interleaving}; "
+            f"groups {self.protocol}; "
             f"hazards {','.join(self.hazards) or 'none'}"
         )
+
+
+def _slug(hazard: str) -> str:
+    return hazard.replace(" ", "-")
 
 
 def draw(random: Random, seed: int = 0) -> NodeSwarm:
     swarm = _draw(random)
     # By chance of its own: a seed without coordination stays the run that it was.
     coordination = Random(seed + _COORDINATION)
-    if coordination.random() >= _COORDINATED:
-        return swarm
-    swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
-    return _with_hazards(swarm, hazards) if hazards.random() < _HAZARDOUS else swarm
+    if coordination.random() < _COORDINATED:
+        swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
+        swarm = _with_hazards(swarm, hazards) if hazards.random() < _HAZARDOUS else swarm
+    rarities = Random(seed + _RARITIES)
+    return _with_rarities(swarm, rarities) if rarities.random() < _RARE else swarm
 
 
 def _draw(random: Random) -> NodeSwarm:
@@ -220,6 +264,57 @@ def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
         table = _table(random, is_lossy=is_synced)
         swarm = replace(swarm, topics=(*others, table), clients=(*swarm.clients, "transactional", "transactional"))
     return replace(swarm, broker=swarm.broker | broker, hazards=tuple(hazards), protocol=protocol)
+
+
+def _with_rarities(swarm: NodeSwarm, random: Random) -> NodeSwarm:
+    """The same life with some of what happens to few nodes: each seed has one or two of these."""
+    is_coordinated = any(kind in COORDINATED or kind == "keeper" for kind in swarm.clients)
+    # What a disk that fails may lose must be synced, or nobody must mind.
+    bears_faults = not is_coordinated or swarm.broker["log.flush.interval.messages"] == "1"
+    bears_losses = not is_coordinated or UNSYNCED in swarm.hazards
+    has_spare_disk = "," in swarm.broker["log.dirs"]
+    kinds = ["freeze", "cut_one_way", "drift_clock", "threads", "library", "overlap"]
+    kinds += ["fill_disk", "use_up_files"] * bears_faults + ["empty_disk"] * (bears_losses and has_spare_disk)
+    for kind in random.sample(kinds, random.choice((1, 1, 2))):
+        match kind:
+            case "threads":
+                swarm = replace(swarm, interleaving=random.choice((0.3, 1.0)))
+            case "library":
+                swarm = _with_library(swarm, random, is_coordinated=is_coordinated)
+            case "overlap":
+                swarm = _with_overlap(swarm)
+            case _:
+                swarm = replace(swarm, mishaps=swarm.mishaps | {kind: random.choice((3.0, 6.0, 12.0))})
+    return swarm
+
+
+def _with_library(swarm: NodeSwarm, random: Random, *, is_coordinated: bool) -> NodeSwarm:
+    """More clients of Ottla's own."""
+    kinds = ["library_admin", "library_producer", "library_consumer"]
+    if is_coordinated:
+        kinds += ["library_transactional", "library_transactional"]
+        kinds += ["bare_committer"] * (EXPIRING_OFFSETS not in swarm.hazards)
+    return replace(swarm, clients=(*swarm.clients, *random.sample(kinds, 2)))
+
+
+def _with_overlap(swarm: NodeSwarm) -> NodeSwarm:
+    """The cleaner takes so long that retention comes in between."""
+    topics = [
+        topic
+        if topic.kept
+        else replace(
+            topic,
+            settings=topic.settings
+            | {"cleanup.policy": "compact,delete", "retention.ms": "3000", "internal.segment.bytes": "4000"},
+        )
+        for topic in swarm.topics
+    ]
+    broker = {
+        "log.cleaner.io.max.bytes.per.second": "2000",
+        "log.cleaner.backoff.ms": "1000",
+        "log.retention.check.interval.ms": "1000",
+    }
+    return replace(swarm, topics=tuple(topics), broker=swarm.broker | broker)
 
 
 def _fewer(random: Random, clients: tuple[str, ...]) -> tuple[str, ...]:

@@ -176,8 +176,10 @@ class Session:
             await self._scene.pause(0.3)
         raise Hindered("no acknowledgement")
 
-    async def _attempt(self, batch: Outgoing, *, waits: bool = True) -> Error:
-        life = self._scene.ledger.lives if self._is_new else NO_LIFE
+    async def _attempt(self, batch: Outgoing, *, waits: bool = True, is_late: bool = False) -> Error:
+        # A transaction that the coordinator has lost may be open in a partition, and takes in what comes late.
+        counts = self._is_new and not (is_late and self._scene.has_lost)
+        life = self._scene.ledger.lives if counts else NO_LIFE
         request = request_of(self._scene, [batch], ALL)
         request.transactional_id = self.transactional_id
         connection = await self._line.connection()
@@ -332,7 +334,7 @@ class Session:
         if self._left_behind:
             late = self._left_behind.pop(self._scene.random.randrange(len(self._left_behind)))
             if isinstance(late, Outgoing):
-                await self._attempt(late)
+                await self._attempt(late, is_late=True)
             else:
                 await self._line.call(late, at_most=END[self._version])
 

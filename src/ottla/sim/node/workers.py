@@ -202,12 +202,15 @@ class GroupConsumer(Worker):
             if one.records
         ]
         offsets = {commit.where: (commit.offset, commit.id) for commit in commits}
+        sent_at = scene.now
         errors = await commit_offsets(self._line, self.group, member, offsets)
         for commit in commits:
             error = errors[commit.where]
             if error is Error.NONE:
                 scene.groups.granted(commit, scene.now)
-            elif error in STALE:
+            elif error in STALE or (
+                error is Error.GROUP_ID_NOT_FOUND and scene.groups.may_be_forgotten(self.group, sent_at)
+            ):
                 commit.is_refused = True
                 member.is_behind()
             elif error not in COMMIT_AGAIN:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Protocol
 
 from ottla.client.core.errors import ClientError
-from ottla.config import OFFSETS_TOPIC_NUM_PARTITIONS, Config
+from ottla.config import LOG_DIRS, OFFSETS_TOPIC_NUM_PARTITIONS, Config
 from ottla.sim.checkers import Violation
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
@@ -19,7 +19,9 @@ from ottla.sim.node.admin import Admin
 from ottla.sim.node.coordination_audit import audit_coordination
 from ottla.sim.node.keepers import Keeper
 from ottla.sim.node.ledger import Key, Ledger, name_of
+from ottla.sim.node.library import BareCommitter, LibraryAdmin, LibraryTransactional
 from ottla.sim.node.machine import Machine, look_twice
+from ottla.sim.node.mishaps import SETS_CLOCKS, Mishaps
 from ottla.sim.node.operator import Operator
 from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance, Pipeliner
 from ottla.sim.node.readers import Damaged, Reader, read_all
@@ -28,6 +30,7 @@ from ottla.sim.node.senders import Bad, Idempotent, Plain
 from ottla.sim.node.state import Watch, fetches_waiting, partitions
 from ottla.sim.node.swarm import COORDINATED, UNSYNCED, NodeSwarm
 from ottla.sim.node.transactional import TIMEOUT_MS_MAX, TransactionalProducer
+from ottla.sim.node.wiretap import Wiretap
 from ottla.sim.node.workers import GroupConsumer, Transformer, Worker
 from ottla.sim.records import BadBatch
 from ottla.sim.rot import flip_bits
@@ -42,8 +45,6 @@ SETTLED_S = 90.0
 LONGEST_WAIT_S = 6.0
 """No fetch waits longer."""
 _RESTART_S = 1.0
-_LEAP_MS = 90_000
-"""Longer than the shortest time that offsets can be kept for."""
 
 
 class Actor(Protocol):
@@ -63,11 +64,22 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
     "group_consumer": GroupConsumer,
     "transformer": Transformer,
     "keeper": Keeper,
+    "library_transactional": LibraryTransactional,
+    "library_admin": LibraryAdmin,
+    "bare_committer": BareCommitter,
 }
 
 
 class World:
-    def __init__(self, swarm: NodeSwarm, random: Random, clock: SimClock, transcript: Transcript) -> None:
+    def __init__(
+        self,
+        swarm: NodeSwarm,
+        random: Random,
+        clock: SimClock,
+        transcript: Transcript,
+        report: Callable[[Exception], None],
+    ) -> None:
+        """`report` is told of what is wrong and must not be raised where it is found."""
         self.swarm = swarm
         self.random = random
         self.clock = clock
@@ -79,8 +91,10 @@ class World:
         self.scene.hazards = frozenset(swarm.hazards)
         self.config = Config.of(broker=swarm.broker)
         disk = SimDisk(clock, random, swarm.faults, transcript.disk_call)
+        disk.interleaving = swarm.interleaving
         host = self.network.host("node")
         self.machine = Machine(host, disk, self.config, self.ledger, transcript, crash_steps=swarm.crash_steps)
+        self.machine.name_of = self.scene.name_of
         self.scene.stops = lambda: self.machine.stops
         self.scene.age = self.machine.age
         if UNSYNCED in swarm.hazards:
@@ -88,9 +102,12 @@ class World:
         self.admin = Admin(self.scene, "admin")
         # How long a transaction has been open is told by the wall clock: one that is set back gives it more time.
         # And what a coordinator has lost every trace of is open until somebody ends it.
-        keeps_time = not ({"jump_clock", "leap_clock"} & swarm.mishaps.keys() or UNSYNCED in swarm.hazards)
+        keeps_time = not (swarm.mishaps.keys() & set(SETS_CLOCKS) or UNSYNCED in swarm.hazards)
         self._watch = Watch(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else Watch()
         self._healing = False
+        self._rotten = False
+        directories = self.config[LOG_DIRS]
+        self.network.tap = Wiretap(self.scene, list(directories), lambda: self.machine.disk, report).wrote
         self.scene.is_calm = (
             swarm.weather.is_calm
             and not (swarm.mishaps or swarm.faults or swarm.crash_steps)
@@ -99,10 +116,15 @@ class World:
             and not any(kind in COORDINATED for kind in swarm.clients)
         )
 
+    def is_disk_whole(self) -> bool:
+        return not (self.machine.was_struck or self._rotten)
+
     async def play(self) -> None:
         self.transcript.note(f"swarm {self.swarm}")
         await self.machine.start()
-        guards = [self._supervise(), self._watch_node(), *map(self._mishap, self.swarm.mishaps)]
+        mishaps = Mishaps(self.scene, self.machine, is_over=lambda: self._healing)
+        befalling = [mishaps.befall(kind, every_s) for kind, every_s in self.swarm.mishaps.items()]
+        guards = [self._supervise(), self._watch_node(), *befalling]
         tasks = [asyncio.ensure_future(guard) for guard in guards]
         try:
             await self._all([asyncio.ensure_future(self._set_up())], tasks, within_s=600)
@@ -172,26 +194,6 @@ class World:
     async def _look_twice(self) -> None:
         await look_twice(self.machine.disk, self.network.host("twin"), self.config, Random(0), self.transcript.note)
 
-    async def _mishap(self, kind: str) -> None:
-        while True:
-            await asyncio.sleep(self.random.expovariate(1 / self.swarm.mishaps[kind]))
-            if self._healing:
-                return
-            match kind:
-                case "lose_power":
-                    self.machine.lose_power()
-                case "kill":
-                    self.machine.kill()
-                case "stop":
-                    await self.machine.stop()
-                case "cut_off":
-                    host = self.network.hosts[self.random.choice(list(self.network.hosts))]
-                    host.cut_off_until = self.clock.seconds + self.random.uniform(0, 6)
-                case "jump_clock":
-                    self.clock.jump(self.random.choice((-20_000, -500, 500, 30_000)))
-                case "leap_clock":
-                    self.clock.jump(_LEAP_MS)
-
     async def _watch_node(self) -> None:
         while True:
             self.ledger.latest_ms = max(self.ledger.latest_ms, self.clock.wall_ms())
@@ -205,6 +207,8 @@ class World:
         self.transcript.note("healing")
         self._healing = True
         self.network.heal()
+        self.clock.drift(0)
+        self.machine.thaw()
         self.machine.crash_steps = 0
         self.machine.disk.faults.clear()
         self.machine.disk.crash_at(-1)
@@ -261,6 +265,7 @@ class World:
 
     async def _rot(self) -> None:
         """I23: bits flip while the node is down; whatever is served afterwards is right."""
+        self._rotten = True
         await self.machine.stop()
         for flipped in flip_bits(self.machine.disk, self.random):
             self.transcript.note(f"flipped {flipped}")

@@ -238,6 +238,21 @@ def test_a_commit_is_as_good_as_a_heartbeat() -> None:
         assert home.commit({("t", 0): 1}, member, 1) is Error.NONE
 
 
+@pytest.mark.parametrize("request_", ["join", "sync"])
+def test_who_is_told_its_part_again_is_heard(request_: str) -> None:
+    """Otherwise a member is out, and its partitions somebody else's, right after it was told that they are its own."""
+    home = Home()
+    leader, follower = home.stable(2)
+    for _ in range(3):
+        home.advance(9_000)
+        home.heartbeat(leader, 1)
+        if request_ == "join":
+            assert home.join(follower).generation_id == 1
+        else:
+            assert home.sync(follower, 1).error_code == Error.NONE
+    assert group_of(home).members.keys() == {leader, follower}
+
+
 def test_who_waits_for_an_answer_is_not_silent() -> None:
     home = Home()
     leader, follower = home.stable(2, session_ms=5_000, rebalance_ms=60_000)

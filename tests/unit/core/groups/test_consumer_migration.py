@@ -1,6 +1,7 @@
 """A group changes its protocol while it runs: classic members in a consumer group, there and back."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -349,3 +350,82 @@ def test_a_protocol_of_no_letters_is_told_as_none(coordinator: Coordinator) -> N
     """As Kafka does since its clients can read null."""
     coordinator.client("new", topics=["foo"]).send()
     assert ClassicConsumer(coordinator, ["foo"], protocol="").join().protocol_name is None
+
+
+# One owner through any number of changes.
+
+
+def test_what_a_classic_member_still_owns_survives_the_way_there_and_back(
+    coordinator: Coordinator, old: ClassicConsumer
+) -> None:
+    """The target that was computed meanwhile is not what it has: it was never told."""
+    new = coordinator.client("new", topics=["foo"])
+    new.send()
+    new.leave()
+    again = coordinator.client("again", topics=["foo"])
+    again.send()
+    assert again.partitions("foo") == [], "the classic member has all six, and was not asked to give up any"
+    for _ in range(4):
+        coordinator.advance(ASSIGNMENT_MS)
+        with suppress(Refused):  # ILLEGAL_GENERATION, as for any classic member that missed a rebalance.
+            old.follow()
+            again.send()
+            continue
+        old.owned = {}
+        old.join()
+        old.sync()
+        again.send()
+    assert sorted([*old.owned["foo"], *again.partitions("foo")]) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_member_that_waits_for_the_others_keeps_what_it_was_last_told(coordinator: Coordinator) -> None:
+    """A cooperative member goes on reading through a rebalance."""
+    staying, going = ClassicConsumer(coordinator, ["foo"]), ClassicConsumer(coordinator, ["foo"])
+    staying.join()
+    staying.sync({staying.member_id: {"foo": [0, 1, 2]}})
+    with pytest.raises(KeyError):
+        going.join()  # It waits for the other one, who joins again.
+    assert staying.join().error_code == Error.NONE
+    going.member_id = next(one for one in coordinator.shard.groups["g"].members if one != staying.member_id)
+    assert coordinator.shard.groups["g"].state == "CompletingRebalance"
+    going.leave()
+    assert coordinator.shard.groups["g"].state == "PreparingRebalance"
+    new = coordinator.client("new", topics=["foo"])
+    new.send()
+    assert new.partitions("foo") == [3, 4, 5]
+
+
+def test_a_group_that_was_rebalancing_is_assigned_anew_under_the_consumer_protocol(coordinator: Coordinator) -> None:
+    """Nobody's subscription changes where one static member takes the place of another, so nothing else asks for it."""
+    ClassicConsumer(coordinator, ["foo"], instance_id="i1").join()
+    assert coordinator.shard.groups["g"].state == "CompletingRebalance"
+    heir = coordinator.client("heir", topics=["foo"], instance_id="i1")
+    settle_all(coordinator, heir, rounds=3)
+    assert heir.partitions("foo") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_group_that_became_classic_rebalances_though_the_coordinator_was_replaced(
+    coordinator: Coordinator, old: ClassicConsumer
+) -> None:
+    """What the last consumer had is nobody's: the others hear of it, or it stays nobody's for ever."""
+    new = mixed(coordinator, old)
+    new.leave()
+    coordinator.restart()
+    assert old.heartbeat() is Error.REBALANCE_IN_PROGRESS
+    assert old.join().leader == old.member_id
+    old.sync({old.member_id: {"foo": [0, 1, 2, 3, 4, 5]}})
+    coordinator.restart()
+    assert old.heartbeat() is Error.NONE
+
+
+@pytest.mark.usefixtures("old")
+def test_a_static_member_that_comes_back_classic_takes_nothing_that_is_not_given_up(coordinator: Coordinator) -> None:
+    static = coordinator.client("m1", topics=["foo"], instance_id="i1")
+    static.send()
+    assert static.partitions("foo") == [], "the target has three for it, which the other still owns"
+    back = ClassicConsumer(coordinator, ["foo"], instance_id="i1")
+    back.join()
+    group = coordinator.shard.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert group.state == "PreparingRebalance"
+    assert back.sync().error_code == Error.ILLEGAL_GENERATION, "it has to join again, with all others"

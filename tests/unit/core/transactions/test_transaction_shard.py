@@ -99,6 +99,21 @@ def test_a_new_producer_id_is_told_again_to_one_that_missed_it() -> None:
     assert desk.init(expected=last) == rotated
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_asks_again_after_its_successor_has_begun_is_fenced(ends: bool) -> None:
+    """The change of producer id is told again only as long as nobody has done anything with the new one."""
+    desk = Desk(producer_ids=[1000, 2000])
+    desk.init()
+    last = desk.at_epoch(EPOCH_MAX - 1)
+    rotated = desk.init(expected=last)
+    desk.add(rotated, P0)
+    if ends:
+        desk.end(rotated, commit=True)
+    error = refusal(lambda: desk.init(expected=last))
+    assert error is (Error.CONCURRENT_TRANSACTIONS if ends else Error.PRODUCER_FENCED)
+    assert desk.state() is (TransactionState.PREPARE_COMMIT if ends else TransactionState.ONGOING)
+
+
 def test_a_shard_without_a_spare_producer_id_asks_for_one() -> None:
     desk = Desk(producer_ids=[])
     with pytest.raises(ProducerIdWanted):
@@ -366,3 +381,31 @@ def test_a_marker_written_for_an_earlier_end_does_not_count() -> None:
     desk.end(producer, commit=True)
     desk.apply(desk.shard.markers_written("id", producer, [P0], NOW))
     assert desk.state() is TransactionState.PREPARE_COMMIT
+
+
+# What a power loss took from the log.
+
+
+def test_a_producer_of_which_a_partition_knows_a_later_epoch_is_used_up() -> None:
+    """The epochs that would come next were given out once before: only a new producer id is safe."""
+    desk = Desk(producer_ids=[1000, 1001])
+    producer = desk.init()
+    desk.add(producer, P0, P1)
+    after = desk.end(producer, commit=False)
+    desk.apply(desk.shard.markers_written("id", desk.known.producer, [P0], NOW, outdated=[P1]))
+    assert desk.state() is TransactionState.COMPLETE_ABORT
+    assert refusal(lambda: desk.add(after, P0)) is Error.PRODUCER_FENCED
+    assert desk.init() == ProducerIdentity(1001, 0)
+    assert desk.reloaded().known == desk.known
+
+
+def test_a_marker_that_came_too_late_in_one_partition_does_not_end_the_wait_for_the_others() -> None:
+    desk = Desk(producer_ids=[1000, 1001])
+    producer = desk.init()
+    desk.add(producer, P0, P1)
+    desk.end(producer, commit=True)
+    desk.apply(desk.shard.markers_written("id", desk.known.producer, [], NOW, outdated=[P1]))
+    assert desk.state() is TransactionState.PREPARE_COMMIT
+    desk.write_markers()
+    assert desk.state() is TransactionState.COMPLETE_COMMIT
+    assert desk.init() == ProducerIdentity(1001, 0)

@@ -55,7 +55,10 @@ def join(
     reported = by_id(subscription.owned_partitions, here.topics)
     here.deadlines.cancel(Timer(Awaited.JOIN, group.group_id, new.member_id))
     if static is not None and static.classic is None and may_downgrade(here, group, [static], joining=1):
-        rebalances = group.assignment_epoch < progress.epoch
+        others = (member for member in group.members.values() if member is not static)
+        rebalances = group.assignment_epoch < progress.epoch or not all(
+            member.is_reconciled_to(group.assignment_epoch) for member in others
+        )
         if not rebalances:
             target = Target(group.assignment_epoch, group.target_of(new))
             new = progress.write_assignment(target, reported, subscription_changed=is_new)

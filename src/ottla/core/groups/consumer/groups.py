@@ -38,7 +38,6 @@ class Awaited(StrEnum):
     """The group's patterns are to be resolved."""
     DOWNGRADE = "downgrade"
     """The group has become a classic one, which now goes on by itself."""
-    DOWNGRADE_AND_REBALANCE = "downgrade and rebalance"
 
 
 _OF_MEMBERS: Final = (Awaited.HEARTBEAT, Awaited.REVOCATION, Awaited.JOIN, Awaited.SYNC)

@@ -2,17 +2,23 @@
 
 Rule 1: classic to consumer: when the first member of the consumer protocol joins. The others stay, with what they own,
         and go on in the classic protocol as members of a consumer group.
-Rule 2: consumer to classic: when the last member of the consumer protocol goes, or comes back as a classic one. The
-        members keep what the target gave them, and rebalance by their own leader.
+Rule 2: consumer to classic: when the last member of the consumer protocol goes, or comes back as a classic one. Where
+        every member had reached the target, and nobody's part of it is free now, they go on with it. Otherwise they
+        keep what they own and rebalance by their own leader.
 Rule 3: either way one decision removes the old group from the log and writes the new one: a reader of any prefix that
         holds whole decisions sees one of the two. Offsets stay as they are.
+Rule 4: a partition has one owner through any number of changes. So a member counts as the owner of what it was last
+        told, until it has joined again: not of what the target, or the rebalance under way, would give it.
+Rule 5: a rebalance that a change has cut short, or asked for, is not forgotten. A consumer group made of a classic one
+        that was rebalancing is in an epoch after its target's; a classic group that is to rebalance has no leader in
+        the log, so that it does so when a coordinator loads it, too.
 """
 
 from collections.abc import Collection
 
 from ottla.core.coordination import CoordinatorRecord, Token
 from ottla.core.groups.classic import join_refused, sync_refused
-from ottla.core.groups.classic_group import ClassicGroup
+from ottla.core.groups.classic_group import ClassicGroup, State
 from ottla.core.groups.classic_group import ClassicMember as MemberOfClassicGroup
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.assignors import Assignment
@@ -44,11 +50,12 @@ def upgrade(
             Error.GROUP_ID_NOT_FOUND, f"group {group_id!r}: a member's subscription or assignment is malformed: {error}"
         ) from error
     epoch = classic.generation_id
+    is_rebalancing = classic.phase is not State.STABLE or classic.is_unassigned
     names = {name for member, _ in members for name in member.topic_names}
     records = [
         *classic.tombstones(),
         *(written.member_record(group_id, member) for member, _ in members),
-        written.epoch_record(group_id, epoch, here.topics.hash_of(names)),
+        written.epoch_record(group_id, epoch + is_rebalancing, here.topics.hash_of(names)),
         *(written.target_record(group_id, member.member_id, assignment) for member, assignment in members),
         written.target_epoch_record(group_id, epoch, 0),
         *(written.current_record(group_id, member) for member, _ in members),
@@ -78,8 +85,9 @@ def _check_upgrade(here: ConsumerGroups, classic: ClassicGroup) -> None:
 
 def _upgraded(classic: ClassicGroup, member: MemberOfClassicGroup, topics: TopicView) -> tuple[Member, Assignment]:
     assignment: Assignment = {}
-    if member.assignment:
-        told = read_assignment(member.assignment)
+    last_told = classic.last_assignment(member)
+    if last_told:
+        told = read_assignment(last_told)
         if told.user_data:
             raise Refused(
                 Error.GROUP_ID_NOT_FOUND,
@@ -137,23 +145,32 @@ def downgrade(
     """The records that make a group classic; `joining` takes the place of the one who leaves."""
     gone = {member.member_id for member in leaving}
     members = [member for member_id, member in group.members.items() if member_id not in gone]
-    target = {member.member_id: group.target.get(member.member_id, {}) for member in members}
     in_log = dict.fromkeys(group.members)
     if joining is not None:
         members.append(joining)
-        target[joining.member_id] = group.target_of(joining)
         # What it replaces was removed, and it written, by the records before these.
-        in_log = dict.fromkeys(target)
-    classic = _downgraded(group, members, target, here.topics, now_ms)
+        in_log = dict.fromkeys(member.member_id for member in members)
+    parts = {one.member_id: _owned_by(one) if rebalances else group.target_of(one) for one in members}
+    classic = _downgraded(group, members, parts, here.topics, now_ms)
+    if rebalances:
+        classic.leader_id = None
     for member_id in group.members:
         here.forget(group.group_id, member_id)
-    awaited = Awaited.DOWNGRADE_AND_REBALANCE if rebalances else Awaited.DOWNGRADE
-    here.deadlines.set(Timer(awaited, group.group_id), now_ms)
+    here.deadlines.set(Timer(Awaited.DOWNGRADE, group.group_id), now_ms)
     return [*written.no_group(group.group_id, in_log, group.resolved_regexes), classic.record()]
 
 
+def _owned_by(member: Member) -> Assignment:
+    """Also what it has been told to give up, and has not said that it did."""
+    parts: dict[bytes, frozenset[int]] = {}
+    for owned_partitions in (member.assigned, member.pending_revocation):
+        for topic_id, epochs in owned_partitions.items():
+            parts[topic_id] = parts.get(topic_id, frozenset()).union(epochs)
+    return parts
+
+
 def _downgraded(
-    group: ConsumerGroup, members: list[Member], target: dict[str, Assignment], topics: TopicView, now_ms: int
+    group: ConsumerGroup, members: list[Member], parts: dict[str, Assignment], topics: TopicView, now_ms: int
 ) -> ClassicGroup:
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation_id = group.epoch
@@ -180,5 +197,5 @@ def _downgraded(
                 Error.GROUP_ID_NOT_FOUND,
                 f"group {group.group_id!r} cannot go to the classic protocol: {one.member_id} has {error}",
             ) from error
-        one.assignment = write_assignment(target[one.member_id], version, topics)
+        one.assignment = write_assignment(parts[one.member_id], version, topics)
     return classic

@@ -120,8 +120,5 @@ class ConsumerProtocol:
                     out.records += records
 
     def _go_on_as_classic(self, group: ClassicGroup, timers: list[Timer], now_ms: int, out: Outcome) -> None:
-        awaited = {timer.due for timer in timers}
-        if awaited & {Awaited.DOWNGRADE, Awaited.DOWNGRADE_AND_REBALANCE}:
+        if Timer(Awaited.DOWNGRADE, group.group_id) in timers:
             self._classic.loaded(group, now_ms, out)
-        if Awaited.DOWNGRADE_AND_REBALANCE in awaited:
-            self._classic.prepare_rebalance(group, now_ms, out)

@@ -1,0 +1,85 @@
+"""What befalls a node while its clients work: its process, its machine, its network, its clock, its disk."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from random import Random
+
+from ottla.sim.clock import SimClock
+from ottla.sim.faults import Fault
+from ottla.sim.network import SimNetwork
+from ottla.sim.node.machine import Machine
+from ottla.sim.node.scene import Scene
+
+LEAP_MS = 90_000
+"""Longer than the shortest time that offsets can be kept for."""
+SETS_CLOCKS = ("jump_clock", "leap_clock", "drift_clock", "freeze")
+"""After these a span of time may be longer or shorter than the coordinators take it for."""
+_DRIFTS = (-0.05, -0.002, 0.002, 0.05)
+
+
+class Mishaps:
+    def __init__(self, scene: Scene, machine: Machine, *, is_over: Callable[[], bool]) -> None:
+        self._scene = scene
+        self._machine = machine
+        self._is_over = is_over
+        self._random: Random = scene.random
+        self._clock: SimClock = scene.clock
+        self._network: SimNetwork = scene.network
+
+    async def befall(self, kind: str, every_s: float) -> None:
+        """Again and again, until it is over."""
+        while True:
+            await asyncio.sleep(self._random.expovariate(1 / every_s))
+            if self._is_over():
+                return
+            await self._once(kind)
+
+    async def _once(self, kind: str) -> None:
+        machine, now = self._machine, self._clock.seconds
+        match kind:
+            case "lose_power":
+                machine.lose_power()
+            case "kill":
+                machine.kill()
+            case "stop":
+                await machine.stop()
+            case "freeze":
+                await self._freeze()
+            case "cut_off":
+                host = self._network.hosts[self._random.choice(list(self._network.hosts))]
+                host.mute_until = host.deaf_until = now + self._random.uniform(0, 6)
+            case "cut_one_way":
+                self._cut_one_way(now + self._random.uniform(0, 6))
+            case "jump_clock":
+                self._clock.jump(self._random.choice((-20_000, -500, 500, 30_000)))
+            case "leap_clock":
+                self._clock.jump(LEAP_MS)
+            case "drift_clock":
+                self._clock.drift(self._random.choice(_DRIFTS))
+            case "fill_disk":
+                await self._fail(Fault(errno.ENOSPC, rate=0.3))
+            case "use_up_files":
+                await self._fail(Fault(errno.EMFILE, operations=("open",), rate=0.3))
+            case "empty_disk":
+                machine.replace_disk()
+
+    async def _freeze(self) -> None:
+        thaw = self._machine.freeze()
+        await self._scene.pause(8)
+        thaw()
+
+    def _cut_one_way(self, until: float) -> None:
+        """Half of a connection works: what is asked arrives and the answer does not, or the other way round."""
+        host = self._network.hosts[self._random.choice(list(self._network.hosts))]
+        if self._random.random() < 0.5:
+            host.mute_until = until
+        else:
+            host.deaf_until = until
+
+    async def _fail(self, fault: Fault) -> None:
+        """For a while the disk does what the fault says."""
+        self._machine.disk.faults.append(fault)
+        await self._scene.pause(3)
+        faults = self._machine.disk.faults  # Perhaps those of another process by now.
+        faults[:] = [one for one in faults if one is not fault]
