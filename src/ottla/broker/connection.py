@@ -35,7 +35,6 @@ from ottla.broker.paced_reads import PacedReads
 from ottla.broker.turns import Turns
 from ottla.broker.waiters import Waiter
 from ottla.io.ports import Buffer
-from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.codec import Malformed
 from ottla.wire.frame import Request, UnknownRequest, decode_request, decode_request_in_steps
@@ -83,8 +82,13 @@ class Connection(Answers, asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not, but do all the same.
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        self._outlet = outlet_for(self._transport, self.go_on)
         self.last_active_ms = self.node.clock.monotonic_ms()
+        try:
+            self._outlet = outlet_for(self._transport, self.go_on)
+        except OSError as error:  # No descriptor is left, or the client has gone already.
+            self._outlet = CLOSED
+            self.refuse(f"{error}; if that lasts, allow the node more open files (ulimit -n)")
+            return
         if not self.node.connections.admit(self):
             self.close()
 
@@ -438,7 +442,7 @@ class Connection(Answers, asyncio.BufferedProtocol):
     def refuse(self, reason: str) -> None:
         if not self._closed:
             self.send_ready()
-            warn("connection.refused", peer=self.peer, listener=self.listener, reason=reason)
+            self.node.connections.tell_refused(self, reason)
             self.close()
 
     @property

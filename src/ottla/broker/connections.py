@@ -1,6 +1,7 @@
 """The connections of a node: how many there may be, and which have been silent too long.
 
-Rule 1: a connection over the limit of its address or of the node is closed at once, with one line in the log.
+Rule 1: a connection over the limit of its address or of the node is closed at once, with one line in the log. Of very
+        many such lines the first are written, and the others counted.
 Rule 2: half a frame must become whole within a minute, and must grow all the time while others wait for memory
         (`frame_memory`); a connection without requests is closed after `connections.max.idle.ms`.
 Rule 3: answers that nobody takes may take so much memory in all. When they do, the connections that have most of it and
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _HALF_FRAME_MS_MAX = 60_000
 _STALLED_MS_MAX = 5_000
 _UNREAD_BYTES_MAX = 256 << 20
+_REFUSALS_TOLD_MAX = 20
+"""Between two looks at silent connections."""
 
 
 class Connections:
@@ -31,6 +34,8 @@ class Connections:
         self._by_address: Counter[str] = Counter()
         self._unread: dict[Connection, int] = {}
         """Bytes of answers at the last look."""
+        self._refused = 0
+        """Since the last look at silent connections."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -49,8 +54,13 @@ class Connections:
             self._open[connection] = address
             self._by_address[address] += 1
             return True
-        warn("connection.refused", peer=connection.peer, listener=connection.listener, reason=reason)
+        self.tell_refused(connection, reason)
         return False
+
+    def tell_refused(self, connection: "Connection", reason: str) -> None:
+        self._refused += 1
+        if self._refused <= _REFUSALS_TOLD_MAX:
+            warn("connection.refused", peer=connection.peer, listener=connection.listener, reason=reason)
 
     def forget(self, connection: "Connection") -> None:
         address = self._open.pop(connection, None)
@@ -61,6 +71,9 @@ class Connections:
 
     def close_silent(self, now_ms: int, *, others_wait: bool = False) -> None:
         """`others_wait`: for the memory that half frames take."""
+        more, self._refused = self._refused - _REFUSALS_TOLD_MAX, 0
+        if more > 0:
+            warn("connection.more_refused", connections=more, reason="see the lines before")
         for connection in list(self._open):
             since, silent_ms = connection.half_frame_since_ms, now_ms - connection.last_active_ms
             if since is not None and now_ms - since > _HALF_FRAME_MS_MAX:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.backlog import Budget
 from ottla.broker.outlet import Part
 from ottla.broker.waiters import Waiter
-from ottla.observe.trace import warn
+from ottla.observe.trace import defect, warn
 from ottla.wire.api import ApiKey
-from ottla.wire.codec import Malformed
+from ottla.wire.codec import Malformed, Unencodable
 from ottla.wire.errors import Error, Refused
 from ottla.wire.frame import decode_request_in_steps, encode_response, encode_response_in_steps
 from ottla.wire.schema import Struct
@@ -223,7 +223,8 @@ def _rest(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any,
 
 def failed(api_key: int, version: int, connection: "Connection", error: Exception) -> Hangup:
     """An error that no handler foresaw. The client cannot be told in the response's own words, so it is cut off."""
-    warn("request.failed", api=ApiKey(api_key).name, version=version, peer=connection.peer, error=error)
+    tell = warn if isinstance(error, Unencodable) else defect  # An answer may be too large.
+    tell("request.failed", api=ApiKey(api_key).name, version=version, peer=connection.peer, error=error)
     return Hangup()
 
 

@@ -10,6 +10,7 @@ Rule 4: a checkpoint may be written in a thread. It never takes the place of one
         say that less is synced.
 """
 
+import errno
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -146,6 +147,16 @@ class LogDirectory:
             if self._on_offline is not None:
                 self._on_offline(self)
         return self._offline()
+
+    def make(self, path: str) -> bool:
+        """Make the directory of a log here, unless it is there; whether it is new."""
+        if self.disk.exists(path):
+            return False
+        if not self.disk.exists(self.path):
+            # Somebody removed it, or the disk is not mounted any more: a new one in its place would be another.
+            raise FileNotFoundError(errno.ENOENT, "the log directory is gone", self.path)
+        self.disk.make_directory(path)
+        return True
 
     def check_online(self) -> None:
         if self.failure is not None:

@@ -100,8 +100,7 @@ class PartitionLog:
         self._recent = RecentBatches()
         disk, path = directory.disk, f"{directory.path}/{self.name}"
         with directory.guard("open"):
-            is_new = not disk.exists(path)
-            disk.make_directory(path)
+            is_new = directory.make(path)
             listing = tidy(disk, path)
             left = directory.left(self.key)
             self.here = PartitionFiles(disk, path, listing, settled=left.clean and not is_new)

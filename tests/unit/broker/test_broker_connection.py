@@ -1,11 +1,13 @@
 """A connection and bytes that are no requests: it ends, once, with one line in the log."""
 
+from errno import EMFILE
 from struct import pack
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from broker_connection_samples import REQUEST_BYTES_MAX, arrive, new_connection
+from broker_connection_samples import REQUEST_BYTES_MAX, Transport, arrive, new_connection
 
 from ottla.broker.connection import Connection
 from ottla.observe.trace import Event, recording
@@ -44,6 +46,32 @@ def test_request_that_fails_is_told_once() -> None:
     assert event.name == "request.failed"
     assert event.fields["api"] == "JOIN_GROUP"
     assert event.fields["peer"] == "10.0.0.9:1234"
+
+
+def test_of_very_many_refusals_some_are_told_and_the_others_counted() -> None:
+    connection, _ = new_connection()
+    connections = connection.node.connections
+    with recording() as events:
+        for _ in range(8):
+            assert connections.admit(Connection(connection.node, "PLAINTEXT"))
+        for _ in range(1_000):
+            assert not connections.admit(Connection(connection.node, "PLAINTEXT"))
+        connections.close_silent(now_ms=1)
+        connections.close_silent(now_ms=2)
+    assert [event.name for event in events] == [*["connection.refused"] * 20, "connection.more_refused"]
+    assert events[-1].fields["connections"] == 980
+
+
+def test_connection_that_gets_no_descriptor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, _ = new_connection()
+    monkeypatch.setattr("ottla.broker.connection.outlet_for", Mock(side_effect=OSError(EMFILE, "Too many open files")))
+    with recording() as events:
+        other, transport = Connection(connection.node, "PLAINTEXT"), Transport()
+        other.connection_made(transport)
+    assert transport.aborted
+    [event] = events
+    assert "Too many open files" in event.fields["reason"]
+    assert len(connection.node.connections) == 1
 
 
 def test_half_a_frame_must_become_whole_in_time() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -343,6 +344,20 @@ def test_a_directory_that_fails_takes_its_logs_offline_and_nothing_else() -> Non
         assert disk.exists(f"/b/{files.CLEAN_SHUTDOWN}")
 
     simulated(scenario)
+
+
+def test_a_directory_that_is_gone_is_not_made_again_for_a_new_log(tmp_path: Path) -> None:
+    """It may be a disk that is not mounted any more: what goes to its place is lost when it is back."""
+
+    async def scenario() -> None:
+        path = tmp_path / "data"
+        store = await opened([str(path)])
+        shutil.rmtree(path)
+        assert refusal(make, store, "new") is Error.KAFKA_STORAGE_ERROR
+        assert not path.exists()
+        assert store.directories[0].failure is not None
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("operation", ["lock", "list", "scan", "read", "make_directory"])
