@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant(
         "metadata-not-synced",
         QUORUM,
-        "await self._directory.disk.in_thread(flush.run)",
+        "await self._log.flush_in_thread()",
         "pass",
         "topics that were made are gone after a power loss",
     ),
@@ -130,8 +130,8 @@ MUTANTS = [
     Mutant(
         "topic-id-not-synced",
         "ottla.storage.partition_files",
-        "for name in names if name == files.PARTITION_METADATA]",
-        "for name in names if False]",
+        "if files.PARTITION_METADATA in names and not settled:",
+        "if False:",
         "after a kill and a power loss nobody knows whose log it is",
     ),
     # Transactions.
@@ -358,6 +358,27 @@ MUTANTS = [
         "an id whose coordinator lost its end can never be used again",
     ),
     Mutant(
+        "swap-left-at-a-clean-stop",
+        "ottla.storage.partition_log",
+        "            here.void_swaps()\n            here.of(log.active).finish_indexes()",
+        "            here.of(log.active).finish_indexes()",
+        "the next start finds other segments than were summarized, and refuses the log",
+    ),
+    Mutant(
+        "not-loaded-again",
+        "ottla.broker.coordinator",
+        "return is_storage and log.directory.failure is None",
+        "return False",
+        "a coordinator that lacked descriptors stays away until the next restart",
+    ),
+    Mutant(
+        "coordinator-comes-back",
+        "ottla.broker.coordinator",
+        "if self._is_closed:",
+        "if False:",
+        "while a node stops, a coordinator writes to logs that are closed",
+    ),
+    Mutant(
         "told-its-part-and-not-heard",
         "ottla.core.groups.classic",
         "            self._heard(group, member, now_ms)\n            return Decision(_synced(group, member))",
@@ -402,5 +423,11 @@ FOUND_BY = {
     "static-member-rebalances": 31,
     "static-place-given-away": 22,
     "migrated-with-nothing": 49,
+    "swap-left-at-a-clean-stop": 179493387518,
+    "not-loaded-again": 179493387349,
+    "coordinator-comes-back": 179493387544,
+    "target-taken-for-owned": 900278,
+    "told-its-part-and-not-heard": 900073,
+    "outdated-marker-tried-for-ever": 900831,
 }
 """A seed that found it last time, played first."""
