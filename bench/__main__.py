@@ -20,6 +20,7 @@ from bench import (
     growth_groups,
     growth_length,
     growth_partitions,
+    holds,
     kernel,
     lookup,
     opening,
@@ -45,6 +46,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "length": growth_length.run,
     "groups": growth_groups.run,
     "coordinators": coordinators.run,
+    "holds": holds.run,
     "pipelines": pipelines.run,
 }
 WITH_LOADS = ("coordinators", "pipelines")

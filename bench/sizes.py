@@ -38,6 +38,8 @@ class Sizes:
     coordinator_members: tuple[int, ...]
     coordinator_offsets: int
     """Committed before a start."""
+    sweep_bytes: tuple[int, ...]
+    """Of requests that hold as much as fits."""
     load: str = ""
     """Only loads with this in their names, of parts that can tell them apart."""
 
@@ -66,6 +68,7 @@ FULL = Sizes(
     growth_idle_s=5.5,
     coordinator_members=(3, 50, 300),
     coordinator_offsets=100_000,
+    sweep_bytes=(1 * MiB, 8 * MiB),
 )
 
 TINY = Sizes(
@@ -92,4 +95,5 @@ TINY = Sizes(
     growth_idle_s=0.1,
     coordinator_members=(3,),
     coordinator_offsets=300,
+    sweep_bytes=(1 * MiB, 8 * MiB),
 )

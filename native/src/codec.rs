@@ -66,7 +66,7 @@ pub fn allowance(compressed: usize, limit: usize, ratio: usize) -> usize {
 
 pub(crate) fn bomb(codec: Codec, compressed: usize, allowed: usize) -> Fault {
     let name = codec.name();
-    Fault::Corrupt(format!("{compressed} bytes of {name} unpack to more than the {allowed} bytes allowed"))
+    Fault::Bomb(format!("{compressed} bytes of {name} unpack to more than the {allowed} bytes allowed"))
 }
 
 pub(crate) fn damaged(codec: Codec, why: impl Display) -> Fault {

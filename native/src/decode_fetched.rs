@@ -174,7 +174,8 @@ fn next_offset(header: &Header) -> i64 {
 
 fn text_of(fault: Fault) -> String {
     match fault {
-        Fault::Corrupt(text) | Fault::Mistake(text) => text,
+        Fault::Corrupt(text) | Fault::Bomb(text) | Fault::Mistake(text) => text,
         Fault::Invalid { text, .. } | Fault::Refused { text, .. } => text,
+        Fault::Long => "the batch takes long to check".into(), // Of produced batches only.
     }
 }

@@ -23,10 +23,14 @@ pub struct RecordFault {
 pub enum Fault {
     /// `CorruptBatch`: these bytes are no whole record batch.
     Corrupt(String),
+    /// The same, because they unpack to more than is allowed.
+    Bomb(String),
     /// `InvalidRecords`: a produced batch breaks a rule of the topic or of the format.
     Invalid { error: i16, text: String, records: Vec<RecordFault> },
     /// `Refused` with a code of Kafka's.
     Refused { error: i16, text: String },
+    /// `TakesLong`: the batch has more to check than the caller wants to wait for.
+    Long,
     /// `ValueError`: a caller's mistake, not one of the bytes.
     Mistake(String),
 }
@@ -45,7 +49,7 @@ impl Fault {
     /// The same for a produced batch whose checksum was right: it was sent so, and must not be sent again.
     pub fn as_sent(self) -> Self {
         match self {
-            Self::Corrupt(text) => Self::invalid_record(text),
+            Self::Corrupt(text) | Self::Bomb(text) => Self::invalid_record(text),
             other => other,
         }
     }

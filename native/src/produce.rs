@@ -1,8 +1,11 @@
 //! What a broker checks of a produced batch before it appends it, and what it writes into it;
 //! `kernel/reference/produce.py` gives the rules.
 
+use std::borrow::Cow;
+
 use crate::batch::{CODEC_MASK, Codec, HEADER_SIZE, Header, LENGTH_AT, LOG_OVERHEAD, MAGIC, MAGIC_AT};
 use crate::batch::{NO_TIMESTAMP, attributes_of};
+use crate::codec::{LIMIT, RATIO, allowance, decompress};
 use crate::crc;
 use crate::decode::{Spans, records_of};
 use crate::encode::{Builder, Origin};
@@ -24,7 +27,12 @@ pub struct Rules {
     pub max_message_bytes: Option<i64>,
     /// False: a coordinator of this broker appends.
     pub from_client: bool,
+    /// How many bytes of records may be checked; more is `Fault::Long`. None: any number.
+    pub at_once_max: Option<usize>,
 }
+
+/// To compress a batch anew takes so many times as long as to walk over it.
+const REBUILD_COST: usize = 8;
 
 /// What is to be done with a batch that is fit to be appended.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,11 +46,40 @@ pub enum Checked {
 
 /// Check the one batch in `buffer`.
 pub fn check_produced(buffer: &[u8], rules: &Rules, now_ms: i64) -> Result<Checked> {
+    check_counted(buffer, rules, now_ms).map(|(checked, _)| checked)
+}
+
+/// As `check_produced`; also, how many bytes of records that were.
+pub fn check_counted(buffer: &[u8], rules: &Rules, now_ms: i64) -> Result<(Checked, usize)> {
     let header = only_batch(buffer)?;
     check_header(&header, rules)?;
     check_size(header.size(), rules, "")?;
+    check_length(header.size(), rules, 1)?;
     crc::check(&header, buffer)?;
     check_records(buffer, header, rules, now_ms).map_err(Fault::as_sent) // The checksum was right.
+}
+
+fn check_length(bytes: usize, rules: &Rules, cost: usize) -> Result<()> {
+    match rules.at_once_max {
+        Some(most) if bytes.saturating_mul(cost) > most => Err(Fault::Long),
+        _ => Ok(()),
+    }
+}
+
+/// The uncompressed records of the batch; `Fault::Long` as soon as they are found to be too many to check at once.
+fn unpacked<'a>(buffer: &'a [u8], header: &Header, rules: &Rules) -> Result<Cow<'a, [u8]>> {
+    let packed = &buffer[HEADER_SIZE..header.size()];
+    let allowed = allowance(packed.len(), LIMIT, RATIO);
+    match rules.at_once_max {
+        Some(most) if most < allowed && header.codec()? != Codec::None => {
+            // Too long, or a bomb: who has the time finds out.
+            decompress(header.codec()?, packed, most, RATIO).map_err(|fault| match fault {
+                Fault::Bomb(_) => Fault::Long,
+                other => other,
+            })
+        }
+        _ => records_of(buffer, header, 0),
+    }
 }
 
 fn only_batch(buffer: &[u8]) -> Result<Header> {
@@ -120,9 +157,9 @@ fn check_size(size: usize, rules: &Rules, when: &str) -> Result<()> {
     }
 }
 
-fn check_records(buffer: &[u8], header: Header, rules: &Rules, now_ms: i64) -> Result<Checked> {
+fn check_records(buffer: &[u8], header: Header, rules: &Rules, now_ms: i64) -> Result<(Checked, usize)> {
     let codec = header.codec()?;
-    let data = records_of(buffer, &header, 0)?;
+    let data = unpacked(buffer, &header, rules)?;
     let (before, after) = (rules.timestamp_before_max_ms, rules.timestamp_after_max_ms);
     let window = Window::of(&header, rules.log_append_time, before, after, now_ms);
     let (latest, in_order) = walk(&data, &header, window, rules.compacted)?;
@@ -131,10 +168,11 @@ fn check_records(buffer: &[u8], header: Header, rules: &Rules, now_ms: i64) -> R
         wanted = Codec::None; // Consumers look for markers in plain sight.
     }
     if wanted != codec || !in_order {
-        return rebuild(&data, &header, rules, wanted, in_order, now_ms);
+        check_length(data.len(), rules, REBUILD_COST)?;
+        return Ok((rebuild(&data, &header, rules, wanted, in_order, now_ms)?, data.len()));
     }
     let max_timestamp = if rules.log_append_time { now_ms } else { window.max_timestamp(latest) };
-    Ok(with_max_timestamp(buffer, header, codec, rules.log_append_time, max_timestamp))
+    Ok((with_max_timestamp(buffer, header, codec, rules.log_append_time, max_timestamp), data.len()))
 }
 
 /// The largest timestamp, and whether offset deltas are 0, 1, 2 ...

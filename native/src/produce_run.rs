@@ -1,7 +1,7 @@
 //! The batches of Produce requests that are alike; `kernel/reference/produce_run.py` gives the rules.
 
 use crate::batch::{CODEC_MASK, Header};
-use crate::produce::{Checked, Rules, check_produced};
+use crate::produce::{Checked, Rules, check_counted};
 
 const SIZE: usize = 4;
 const API_KEY_AND_VERSION: usize = 4;
@@ -58,15 +58,20 @@ impl Run {
     pub fn find(&self, data: &[u8], position: usize, pattern: &[u8]) -> (Vec<Taken>, usize) {
         let (mut found, mut end) = (Vec::<Taken>::new(), position);
         let (mut next_offset, mut room) = (self.next_offset, self.room);
-        while found.len() < BATCHES_MAX {
+        let most = self.rules.at_once_max.unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        while found.len() < BATCHES_MAX && bytes < most {
             let Some(request) = Request::read(data, end, pattern) else { break };
             let batch = &data[request.batch_at..request.batch_end];
             if !self.may_stand(batch, found.last()) {
                 break;
             }
-            let mut header = match check_produced(batch, &self.rules, self.now_ms) {
-                Ok(Checked::AsSent(header) | Checked::WithHeader(header)) => header,
-                Ok(Checked::Rebuilt(..)) | Err(_) => break,
+            let mut header = match check_counted(batch, &self.rules, self.now_ms) {
+                Ok((Checked::AsSent(header) | Checked::WithHeader(header), unpacked)) => {
+                    bytes += unpacked;
+                    header
+                }
+                Ok((Checked::Rebuilt(..), _)) | Err(_) => break,
             };
             header.base_offset = next_offset;
             header.leader_epoch = self.leader_epoch;

@@ -51,6 +51,7 @@ fn produced(input: &[u8]) -> Result<()> {
         level: None,
         max_message_bytes: None,
         from_client: true,
+        at_once_max: None,
     };
     check_produced(input, &rules, NOW_MS)?;
     a_run_of_one_is_the_batch(input, rules);

@@ -8,6 +8,7 @@ use pyo3::types::{PyList, PyType};
 use crate::errors::Fault;
 
 static CORRUPT_BATCH: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TAKES_LONG: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static INVALID_RECORDS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static RECORD_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -21,7 +22,7 @@ fn exception(py: Python<'_>, fault: Fault) -> PyResult<PyErr> {
     let kernel = "ottla.kernel.errors";
     let wire = "ottla.wire.errors";
     let made = match fault {
-        Fault::Corrupt(text) => CORRUPT_BATCH.import(py, kernel, "CorruptBatch")?.call1((text,))?,
+        Fault::Corrupt(text) | Fault::Bomb(text) => CORRUPT_BATCH.import(py, kernel, "CorruptBatch")?.call1((text,))?,
         Fault::Invalid { error, text, records } => {
             let record_error = RECORD_ERROR.import(py, kernel, "RecordError")?;
             let records = records
@@ -36,6 +37,7 @@ fn exception(py: Python<'_>, fault: Fault) -> PyResult<PyErr> {
             let error = ERROR.import(py, wire, "Error")?.call1((error,))?;
             REFUSED.import(py, wire, "Refused")?.call1((error, text))?
         }
+        Fault::Long => TAKES_LONG.import(py, kernel, "TakesLong")?.call0()?,
         Fault::Mistake(text) => return Ok(PyValueError::new_err(text)),
     };
     Ok(PyErr::from_value(made))

@@ -31,6 +31,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Rules {
             level: fields.get_item(5)?.extract()?,
             max_message_bytes: fields.get_item(6)?.extract()?,
             from_client: fields.get_item(7)?.extract()?,
+            at_once_max: fields.get_item(8)?.extract()?,
         })
     }
 }

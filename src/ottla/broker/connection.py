@@ -3,62 +3,62 @@
 Rule 1: requests are taken in the order they arrive, and answered in that order. A handler does what must keep the
         order before it returns; what it returns to be awaited overlaps with the requests after it.
 Rule 2: what arrives goes into one buffer that all connections share (`intake`). Only a connection with half a frame has
-        a buffer of its own, which grows with what has really arrived, and is another's afterwards (`rooms`). Records
-        are read from either and written to the log before the buffer is used again; everything else was copied when it
-        was decoded.
+        a buffer of its own (`half_frame`), which grows with what has really arrived, and is another's afterwards.
+        Records are read from either and written to the log before the buffer is used again; everything else was copied
+        when it was decoded.
 Rule 3: a client that does not take its answers, or has too many requests open, is not read from until it has caught up.
 Rule 4: an answer that tells of something yet to be written is held back until it is. If it cannot be written, the
         connection ends without the answers that are ready: the client does not know, and asks again.
 Rule 5: what cannot be a request ends the connection, with one line in the log.
+Rule 6: others have their turn (`backlog`). Requests that have arrived together are taken for some milliseconds, then
+        the rest waits. A request that has very much to do gives way again and again; it is served alone: nothing is
+        taken from the connection before it is answered.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable
-from functools import cached_property
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from ottla.broker.dispatch import Call, Frame, Hangup, answer, answer_late, answer_unknown, failed
-from ottla.broker.outlet import CLOSED, Outlet, Part, outlet_for
+from ottla.broker.answers import Answers
+from ottla.broker.backlog import TURN_MS
+from ottla.broker.dispatch import (
+    Call,
+    Hangup,
+    answer,
+    answer_unknown,
+    answer_wide,
+    failed,
+)
+from ottla.broker.half_frame import HalfFrame
+from ottla.broker.outlet import CLOSED, outlet_for
 from ottla.broker.paced_reads import PacedReads
 from ottla.broker.turns import Turns
 from ottla.broker.waiters import Waiter
+from ottla.io.ports import Buffer
 from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
 from ottla.wire.codec import Malformed
-from ottla.wire.frame import Request, UnknownRequest, decode_request
+from ottla.wire.frame import Request, UnknownRequest, decode_request, decode_request_in_steps
 
 if TYPE_CHECKING:
     from ottla.broker.fetch_lane import FetchLanes
-    from ottla.broker.hosted_shard import HostedShard
     from ottla.broker.node import Node
     from ottla.broker.produce_lane import ProduceLanes
 
 _SIZE = Struct(">i")
-_OWN_BUFFER_MIN = 4096
-_OPEN_REQUESTS_MAX = 64
-_ANSWERS_TOGETHER = 16
-_SMALL_ANSWER_MAX = 1 << 16
-_QUEUED_BYTES_MAX = 1 << 20
+_TAKEN_PER_TURN = 64
+_SHORT_MAX = 1024
+"""Of a client that has sent no more than that, others do not notice that it comes first."""
+_SMALL_FRAME_MAX = 1 << 14
+"""A frame of this size is decoded in one go, whatever it holds."""
 SHARED_BUFFER_BYTES = 1 << 20
 """So many that of what arrives in a stream, little is cut off at the end and has to be kept."""
-ROOM_BYTES = 1 << 18
 
 
-class _Open:
-    """A request that waits for its turn or for its answer."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: Frame | Hangup | None = None
-
-
-class Connection(asyncio.BufferedProtocol):
+class Connection(Answers, asyncio.BufferedProtocol):
     def __init__(self, node: "Node", listener: str) -> None:
-        self.node = node
-        self._intake, self._appends = node.intake, node.intake.appends
+        super().__init__(node)
+        self._intake, self._appends, self._backlog = node.intake, node.intake.appends, node.backlog
         self.listener = listener
         self.peer = "?"
         self.client_software: tuple[str, str] | None = None
@@ -66,21 +66,15 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_ms = 0
         self.produce_turns = Turns()
         self._transport: asyncio.Transport
-        self._outlet: Outlet
-        self._own: bytearray | None = None
-        self._filled = 0
-        self._open: deque[_Open] = deque()
-        self._ready: list[Part] = []
-        """Answers whose turn has come; they leave together, some at a time."""
-        self._held: dict[HostedShard[Any], None] = {}
-        """Who has to write before an answer leaves."""
-        self._tasks: dict[asyncio.Future[Any] | Waiter, None] = {}
-        """In the order of their birth; a set would have none."""
+        self._half: HalfFrame | None = None
+        self._rest: memoryview | None = None
+        """What has arrived and is not taken yet, in memory that nobody else writes to."""
+        self._wide: memoryview | None = None
+        """The request that is served alone, if it is a large one."""
         self._produce_lanes: ProduceLanes | None = None
         self._pace: PacedReads | None = None
         self._fetch_lanes: FetchLanes | None = None
-        self._paused = False
-        self._closed = False
+        self._waits_for_turn = False
         self._lost = False
 
     # The transport's side.
@@ -89,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not, but do all the same.
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        self._outlet = outlet_for(self._transport, self._go_on)
+        self._outlet = outlet_for(self._transport, self.go_on)
         self.last_active_ms = self.node.clock.monotonic_ms()
         if not self.node.connections.admit(self):
             self.close()
@@ -101,44 +95,48 @@ class Connection(asyncio.BufferedProtocol):
         # The transport and the outlet know this connection: a cycle would wait for the garbage collector.
         self._outlet = CLOSED
         del self._transport
-        for task in list(self._tasks):
-            task.cancel()
-        self._open.clear()
-        if self._own is not None:
-            self.node.rooms.give_back(self._own)
-            self._own = None
+        self._cancel_all()
+        self._rest = self._wide = None
+        if self._half is not None:
+            self._half.give_back()
+            self._half = None
+        self.node.frame_memory.holds(self, 0)
         self.node.connections.forget(self)
 
     def resume_writing(self) -> None:
-        self._go_on()
+        self.go_on()
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        if self._own is None:
+        if self._half is None:
             return self._intake.room
-        if self._filled == len(self._own):
-            grown = bytearray(min(2 * len(self._own), self.node.request_bytes_max + _SIZE.size))
-            grown[: self._filled] = self._own
-            self.node.rooms.give_back(self._own)
-            self._own = grown
-        return memoryview(self._own)[self._filled :]
+        try:
+            return self._half.room()
+        except OSError as error:
+            self.refuse(f"no memory for the rest of a frame, {len(self._half)} bytes of which are here: {error}")
+            return self._intake.room  # What arrives there is not looked at.
 
     def buffer_updated(self, nbytes: int) -> None:
         self.node.vigil.reads += 1
-        if self._own is None:
-            if self._produce_lanes is not None and self._intake.keep(self, nbytes):
-                return
-            if self._fetch_lanes is not None and self._take_lone_fetch(nbytes):
-                return
+        if self._closed:
+            return
+        if self._half is None and self._produce_lanes is not None and self._intake.keep(self, nbytes):
+            return
+        if self._backlog.is_crowded:
+            self._postpone_received(nbytes)
+            return
+        if self._half is None and self._fetch_lanes is not None and self._take_lone_fetch(nbytes):
+            return
         self.last_active_ms = self.node.clock.monotonic_ms()
         is_one_request = False
-        if self._own is not None:
-            self._filled += nbytes
-            if self._filled >= self._needed():
-                self._take_own()
+        if self._half is not None:
+            if self._half.received(nbytes):
+                self._take_half()
+            else:
+                self._grew()
         else:
             data = self._intake.room[:nbytes]
             is_one_request = self._pace is None and _is_one_frame(data)
-            self._take_all(data)
+            self._take_all(data, is_private=False)
         if self._ready and self.node.outbox.add(self) and is_one_request:
             self.node.vigil.answered(self.last_active_ms)
 
@@ -154,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._take_fetch_lane(data[_SIZE.size :]):
             return False
         self.last_active_ms = self.node.clock.monotonic_ms()
-        if self._is_behind():
+        if self._is_behind:
             self._pause()
         if self._ready:
             self.node.outbox.add(self)
@@ -163,52 +161,72 @@ class Connection(asyncio.BufferedProtocol):
     def take(self, data: memoryview, now_ms: int) -> None:
         """Handle what has waited for the end of the round."""
         self.last_active_ms = now_ms
-        if self._own is not None:
-            # What was read before it in the same round has ended with half a frame.
-            data = memoryview(self._own[: self._filled] + data)
-            self.node.rooms.give_back(self._own)
-            self._own = None
-        self._take(data)
+        if self._paused or self._half is not None:
+            # Of what was read before it in the same round, something is left.
+            rest = self._left_before(data)
+            if self._paused:
+                self._rest = rest
+                self._count_memory()
+            else:
+                self._take(rest, is_private=True)
+        else:
+            self._take(data, is_private=False)
 
-    def _needed(self) -> int:
-        """How many bytes the frame at the front of the own buffer takes, as far as it can be told."""
-        assert self._own is not None
-        if self._filled < _SIZE.size:
-            return _SIZE.size
-        size: int = _SIZE.unpack_from(self._own)[0]
-        if size > self.node.request_bytes_max:
-            return _SIZE.size  # Enough to see that it cannot be: `_take` refuses it, before any more is waited for.
-        return size + _SIZE.size
+    def postpone(self, data: memoryview, now_ms: int) -> None:
+        """Handle it in a later round: this one has taken long enough."""
+        self.last_active_ms = now_ms
+        self._rest = self._left_before(data)
+        if not self._waits_for_turn:
+            self._wait_for_turn(is_short=len(self._rest) <= _SHORT_MAX)
+        self._count_memory()
 
-    def _take_all(self, data: memoryview) -> None:
-        """Handle the whole frames in `data`; nothing of it is needed afterwards, whatever happens."""
+    def _left_before(self, data: memoryview) -> memoryview:
+        """What was received and not taken, and then this."""
+        half, rest = self._half, self._rest
+        self._half = self._rest = None
+        if half is None:
+            return _joined(rest or b"", data)
+        joined = _joined(half.data, data)
+        half.give_back()
+        return joined
+
+    def _take_all(self, data: memoryview, *, is_private: bool) -> None:
+        """Handle the whole frames in `data`; nothing of it is needed afterwards, whatever happens, unless it is
+        private: then nobody else writes to it."""
         try:
-            self._take(data)
+            self._take(data, is_private=is_private)
         finally:
             self._appends.write()
 
-    def _take(self, data: memoryview) -> None:
-        """Handle the whole frames in `data`; keep the rest."""
-        position, end = 0, len(data)
+    def _take(self, data: memoryview, *, is_private: bool) -> None:
+        """Handle the whole frames in `data`, for the time of a turn; keep the rest."""
+        position, end, taken = 0, len(data), 0
         while end - position >= _SIZE.size and not self._closed and not self._paused:
             after = self._take_produce_lane(data, position) if self._produce_lanes is not None else None
             if after is None:
                 self._appends.write()  # The requests before it come first.
-                after = self._take_frame(data, position)
+                after = self._take_frame(data, position, is_private=is_private)
                 if after is None:
                     break
             position = after
-            if self._is_behind() and not self._paused:
+            taken += 1
+            if self._is_behind:
                 self._appends.write()
                 self._pause()
+            elif position < end and self._is_turn_over(taken):
+                self._appends.write()
+                self._wait_for_turn()
         if position:
             self.half_frame_since_ms = None  # What is left is another frame.
             if self._pace is not None:
                 self._pace.took(self.last_active_ms, data)
             elif self._produce_lanes is not None and end > _SIZE.size + _SIZE.unpack_from(data)[0]:
                 self._begin_pacing(data)
-        if position < end:
-            self._keep(data[position:])
+        if position < end and not self._closed:
+            self._keep(data[position:], is_private=is_private)
+
+    def _is_turn_over(self, taken: int) -> bool:
+        return taken >= _TAKEN_PER_TURN or self.node.clock.monotonic_ms() - self.last_active_ms >= TURN_MS
 
     def _pause(self) -> None:
         """Read no more until the client has caught up."""
@@ -217,7 +235,34 @@ class Connection(asyncio.BufferedProtocol):
         if self._pace is not None:
             self._pace.interrupt(self.last_active_ms)
 
-    def _take_frame(self, data: memoryview, position: int) -> int | None:
+    def _wait_for_turn(self, *, is_short: bool = False) -> None:
+        """Others come first, then what is left of what has arrived."""
+        if not self._paused:
+            self._pause()
+        self._waits_for_turn = True
+        self._backlog.first_turn_took(self.node.clock.monotonic_ms() - self.last_active_ms)
+        self._backlog.add(self._turn, is_short=is_short)
+
+    def _turn(self) -> None:
+        self._waits_for_turn = False
+        if not self._closed:
+            self.last_active_ms = self.node.clock.monotonic_ms()
+            self.go_on()
+
+    def _postpone_received(self, size: int) -> None:
+        """There is much to do already in this round."""
+        self.last_active_ms = self.node.clock.monotonic_ms()
+        if self._half is None:
+            self._rest = _joined(self._intake.room[:size])
+        elif self._half.received(size):
+            self._rest, self._half = self._half.data, None
+        else:
+            self._grew()
+            return
+        self._wait_for_turn(is_short=len(self._rest) <= _SHORT_MAX)
+        self._count_memory()
+
+    def _take_frame(self, data: memoryview, position: int, *, is_private: bool) -> int | None:
         """Handle the frame at `position`; where it ends, None if it is not whole or cannot be one."""
         (size,) = _SIZE.unpack_from(data, position)
         if not 0 <= size <= self.node.request_bytes_max:
@@ -227,39 +272,68 @@ class Connection(asyncio.BufferedProtocol):
         end: int = start + size
         if end > len(data):
             return None
-        self._receive(data[start:end])
+        frame = data[start:end]
+        if size > _SMALL_FRAME_MAX and self._is_wide(frame):
+            self._serve_alone(frame if is_private else _joined(frame))
+        else:
+            self._receive(frame)
         return end
 
-    def _take_own(self) -> None:
+    def _take_half(self) -> None:
         """Handle the frames in the own buffer, which is free then: what is left of them is kept in another."""
-        own, self._own = self._own, None
-        assert own is not None
-        self._take_all(memoryview(own)[: self._filled])
-        self.node.rooms.give_back(own)
+        half, self._half = self._half, None
+        assert half is not None
+        self._take_all(half.data, is_private=True)
+        if self._rest is None and self._wide is None:
+            half.give_back()  # Otherwise they are in it.
+        self._count_memory()
 
-    def _keep(self, rest: memoryview) -> None:
-        self._filled = len(rest)
-        if not self._filled or self._closed:
-            self._own, self.half_frame_since_ms = None, None
-            return
-        needed = max(_OWN_BUFFER_MIN, 2 * self._filled)
-        if self._filled >= _SIZE.size:
-            # A frame of a moderate size gets its room at once, a huge one only as its bytes arrive.
-            needed = max(needed, min(_SIZE.unpack_from(rest)[0] + _SIZE.size, ROOM_BYTES))
-        own = self.node.rooms.take(needed)
-        own[: self._filled] = rest
-        self._own = own
+    def _keep(self, rest: memoryview, *, is_private: bool) -> None:
+        """What has arrived and cannot be taken now: half a frame, or frames that have to wait."""
         if self._paused:
+            self._rest = rest if is_private else _joined(rest)
             self.half_frame_since_ms = None  # It is not the client that keeps the rest waiting.
-        elif self.half_frame_since_ms is None:
-            self.half_frame_since_ms = self.node.clock.monotonic_ms()
+        else:
+            self._half = HalfFrame(self.node.rooms, self.node.request_bytes_max, rest)
+            if self.half_frame_since_ms is None:
+                self.half_frame_since_ms = self.node.clock.monotonic_ms()
+        self._count_memory()
+
+    def _grew(self) -> None:
+        """More of a frame has arrived, and is not the end of it."""
+        self._count_memory()
+        if self.node.frame_memory.must_wait(self):
+            self.half_frame_since_ms = None
+            self._pause()
+
+    def _count_memory(self) -> None:
+        self.node.frame_memory.holds(self, self._received_bytes)
+
+    @property
+    def _received_bytes(self) -> int:
+        """Of requests that are not handled yet."""
+        half, rest, wide = self._half, self._rest, self._wide
+        held = half.held_bytes if half is not None else 0
+        return held + (len(rest) if rest is not None else 0) + (len(wide) if wide is not None else 0)
 
     # Requests and answers.
 
-    @cached_property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Asking for the running one costs a system call each time."""
-        return asyncio.get_running_loop()
+    def _is_wide(self, frame: memoryview) -> bool:
+        """Whether a large frame has more elements than can be handled in one go: few have, most hold records."""
+        steps = decode_request_in_steps(frame)
+        try:
+            next(steps)
+        except (StopIteration, UnknownRequest):
+            return False
+        except Malformed:
+            return True  # It may have more elements than there is memory for.
+        return True
+
+    def _serve_alone(self, frame: memoryview) -> None:
+        self._wide = frame
+        self._count_memory()
+        call = Call(self.node, self, -1, 0, 0, None, is_alone=True)
+        self._wait_for(answer_wide(frame, call), call)
 
     def _receive(self, frame: memoryview) -> None:
         if self._pace is not None:
@@ -271,17 +345,17 @@ class Connection(asyncio.BufferedProtocol):
         except UnknownRequest as unknown:
             header = unknown.header
             call = Call(self.node, self, header.request_api_key, 0, header.correlation_id, header.client_id)
-            result: Frame | Hangup | Awaitable[Any] | None = answer_unknown(call, str(unknown))
+            self._take_turn(answer_unknown(call, str(unknown)))
+            return
         except Malformed as malformed:
             self.refuse(str(malformed))
             return
-        else:
-            call = Call(self.node, self, request.api_key, request.version, request.correlation_id, request.client_id)
-            result = answer(request.body, call)
-            if request.api_key == ApiKey.PRODUCE:
-                self._learn_produce(frame, request)
-            elif request.api_key == ApiKey.FETCH:
-                self._learn_fetch(frame, request)
+        call = Call(self.node, self, request.api_key, request.version, request.correlation_id, request.client_id)
+        result = answer(request.body, call)
+        if request.api_key == ApiKey.PRODUCE:
+            self._learn_produce(frame, request)
+        elif request.api_key == ApiKey.FETCH:
+            self._learn_fetch(frame, request)
         if result is None:
             return  # Produce with acks=0.
         if isinstance(result, list | Hangup):
@@ -300,13 +374,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._open:
             self._appends.write()  # So that the answers that wait are counted.
         return end
-
-    def answered(self, answers: bytes) -> None:
-        """What a lane has taken is written."""
-        if self._open or len(self._ready) >= _ANSWERS_TOGETHER:
-            self._take_turn([answers])
-        else:
-            self._ready.append(answers)
 
     def broken(self, error: Exception) -> None:
         """What a lane has taken could not be handled, for no reason that a client can be told."""
@@ -346,83 +413,27 @@ class Connection(asyncio.BufferedProtocol):
             self._fetch_lanes = FetchLanes(self.node, self.listener)
         self._fetch_lanes.learn(frame, request.body, request.version)
 
-    def _take_turn(self, result: Frame | Hangup) -> None:
-        """Pass on an answer after those of the requests before it."""
-        if type(result) is list and not self._open:
-            self._pass_on(result)
-        else:
-            waiting = _Open()
-            waiting.answer = result
-            self._open.append(waiting)
-            self._pass_on_those_ready()
-
-    def _wait_for(self, result: Awaitable[Any] | Waiter, call: Call) -> None:
-        waiting = _Open()
-        self._open.append(waiting)
-        # Asking a future whose it is takes as long as making it; most that is waited for is a reader's.
-        task = result if isinstance(result, Waiter | asyncio.Future) else asyncio.ensure_future(result, loop=self.loop)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._finish(waiting, done, call))
-
-    def _finish(self, waiting: _Open, task: asyncio.Future[Any] | Waiter, call: Call) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled():
-            waiting.answer = answer_late(task, call)
-            self._pass_on_those_ready()
+    def go_on(self) -> None:
+        """Take requests again, if nothing is against it any more."""
+        if not self._paused or self._closed or self._waits_for_turn or self._is_behind:
+            return
+        if self._half is not None and self.node.frame_memory.must_wait(self):
+            return
+        self._paused = False
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            self._take_all(rest, is_private=True)
+            self._count_memory()
             if self._ready:
                 self.node.outbox.add(self)
-
-    def _pass_on_those_ready(self) -> None:
-        while self._open and not self._closed and (first := self._open[0].answer) is not None:
-            self._open.popleft()
-            if isinstance(first, Hangup):
-                self._hang_up(first)
-            else:
-                self._pass_on(first)
-
-    def _hang_up(self, hangup: Hangup) -> None:
-        """End the connection when the answers before have been sent."""
-        if hangup.reason is not None:
-            self.refuse(hangup.reason)
-        else:
-            self.send_ready()
-            self.close()
-
-    def _pass_on(self, frame: Frame) -> None:
-        """Send an answer whose turn has come; a small one soon, together with others."""
-        self._ready += frame
-        if len(self._ready) >= _ANSWERS_TOGETHER or (len(frame) > 1 and sum(map(len, frame)) > _SMALL_ANSWER_MAX):
-            self.send_ready()
-
-    def hold(self, hosted: "HostedShard[Any]") -> None:
-        self._held[hosted] = None
-
-    def _write_held(self) -> bool:
-        """Whether the answers may leave."""
-        held, self._held = self._held, {}
-        if all(hosted.write_held() for hosted in held):
-            return True
-        self.close()
-        return False
-
-    def send_ready(self) -> None:
-        if self._ready and not self._closed and (not self._held or self._write_held()):
-            ready, self._ready = self._ready, []
-            self._outlet.send(ready)
-            if self._paused:
-                self._go_on()
-
-    def _go_on(self) -> None:
-        if self._paused and not self._closed and not self._is_behind():
-            self._paused = False
+        if not self._paused and not self._closed:
+            if self._half is not None:
+                self.half_frame_since_ms = self.node.clock.monotonic_ms()
             self._transport.resume_reading()
-            if self._own is not None:
-                self._take_own()
-                if self._ready:
-                    self.node.outbox.add(self)
 
-    def _is_behind(self) -> bool:
-        return len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX
+    def served_alone(self) -> None:
+        self._wide = None
+        self._count_memory()
 
     def refuse(self, reason: str) -> None:
         if not self._closed:
@@ -431,18 +442,9 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     @property
-    def open_requests(self) -> int:
-        return len(self._open)
-
-    @property
     def held_bytes(self) -> int:
-        """What this connection keeps in memory: half a frame, and answers not taken yet."""
-        return (len(self._own) if self._own is not None else 0) + self._outlet.queued_bytes
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an answer is still to come or to be taken."""
-        return bool(self._open or self._ready) or self._outlet.queued_bytes > 0
+        """What this connection keeps in memory: requests not handled, and answers not taken yet."""
+        return self._received_bytes + self._outlet.queued_bytes
 
     def _begin_pacing(self, data: memoryview) -> None:
         """The client has sent on without waiting for an answer."""
@@ -461,6 +463,11 @@ class Connection(asyncio.BufferedProtocol):
         self._outlet.close()
         if not self._lost:
             self._transport.abort()
+
+
+def _joined(*parts: Buffer) -> memoryview:
+    """A copy of its own; one that can be written to, as batches are stamped where they are."""
+    return memoryview(bytearray().join(parts))
 
 
 def _is_one_frame(data: memoryview) -> bool:

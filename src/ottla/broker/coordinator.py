@@ -12,11 +12,12 @@ Rule 3: a damaged batch is left out, and said so, where the state without it is 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ottla.broker.backlog import Budget
 from ottla.broker.hosted_shard import Holder, HostedShard
 from ottla.broker.partition import Partition
 from ottla.core.coordination import (
@@ -182,6 +183,26 @@ class Coordinator(Generic[S]):
                 reply = self._read(self._hosted(index), look)
                 replies.append(await reply if isinstance(reply, asyncio.Future) else reply)
         return replies
+
+    async def read_each(
+        self,
+        keys: Callable[[S], Iterable[str]],
+        look: Callable[[S, Sequence[str], int], list[R]],
+        budget: Budget,
+    ) -> list[R]:
+        """What every shard here knows of its keys, looked up some at a time. Refused while one is being loaded."""
+        found: list[R] = []
+        for index in sorted(self._shards):
+            if index not in self._shards or self._shards[index].failure is not None:
+                continue
+            async for few in budget.parts(list(keys(self._hosted(index).shard))):
+
+                def looks(shard: S, now_ms: int, few: Sequence[str] = few) -> list[R]:
+                    return look(shard, few, now_ms)
+
+                reply = self._read(self._hosted(index), looks)
+                found += await reply if isinstance(reply, asyncio.Future) else reply
+        return found
 
     def _read(self, hosted: HostedShard[S], look: Callable[[S, int], R]) -> "R | asyncio.Future[R]":
         now_ms = self._now_ms()

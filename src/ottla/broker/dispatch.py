@@ -1,23 +1,30 @@
 """From a request to its answer: one table of handlers, and the one place where the unforeseen is caught.
 
-A handler is a plain function of the decoded request and the `Call`. What it does before it returns happens in the
-connection's order. It returns the response, or an awaitable of it or of a function that gives it; `None` means that
-there is no answer.
+Rule 1: a handler is a function of the decoded request and the `Call`. It returns the response, or a future of it or of
+        a function that gives it, or it is a coroutine. `None` means that there is no answer.
+Rule 2: what a handler does before it returns, or before its coroutine waits for something, happens in the connection's
+        order. A coroutine is begun at once, and many never wait.
+Rule 3: a handler that may have much to do is a coroutine that spends its `Call.budget`; its answer is encoded in turns,
+        too. Once it gave way, the connection takes no further request before this one is answered, so that its order
+        holds all the same.
 """
 
-from asyncio import Future
-from collections.abc import Awaitable, Callable
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.backlog import Budget
 from ottla.broker.outlet import Part
 from ottla.broker.waiters import Waiter
 from ottla.observe.trace import warn
 from ottla.wire.api import ApiKey
+from ottla.wire.codec import Malformed
 from ottla.wire.errors import Error, Refused
-from ottla.wire.frame import encode_response
+from ottla.wire.frame import decode_request_in_steps, encode_response, encode_response_in_steps
 from ottla.wire.schema import Struct
 
 if TYPE_CHECKING:
@@ -82,6 +89,23 @@ class Call:
     version: int
     correlation_id: int
     client_id: str | None
+    is_wide: bool = False
+    """The request has very many elements, and its bytes stay as they are until it is answered."""
+    is_alone: bool = False
+    """No other request of the connection is taken until this one is answered."""
+    _budget: Budget | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """What it may do in one go."""
+        if self._budget is None:
+            self._budget = Budget(self.node.backlog)
+        return self._budget
+
+    @property
+    def must_be_alone(self) -> bool:
+        """It was cut off before it had done what must keep the connection's order."""
+        return self.is_alone or (self._budget is not None and self._budget.gave_way)
 
 
 Frame = list[Part]
@@ -96,19 +120,27 @@ class Hangup:
     """None: it was said already."""
 
 
-def answer(request: Any, call: Call) -> Frame | Hangup | Awaitable[Any] | None:
-    """Have a request handled; whatever happens becomes an answer. What is to be awaited is the response."""
+Answered = Coroutine[Any, Any, "Frame | Hangup | None"]
+"""What has an answer, or nothing to answer, when it is done."""
+ELEMENTS_PER_STEP = 64
+"""That a codec reads or writes between two pauses, or twice as many."""
+
+
+def answer(request: Any, call: Call) -> "Frame | Hangup | Answered | Future[Any] | Waiter | None":
+    """Have a request handled; whatever happens becomes an answer. A future or a waiter is for `answer_late`."""
     try:
         response = handler_of(call.api_key)(request, call)
         if isinstance(response, Struct):
             return encode_response(response, call.version, call.correlation_id)
-        later: Awaitable[Any] | None = response
+        if type(response) is CoroutineType:
+            return _answered(response, call)
+        later: Future[Any] | Waiter | None = response
         return later
     except Exception as error:
         return failed(call.api_key, call.version, call.connection, error)
 
 
-def answer_late(response: "Future[Any] | Waiter", call: Call) -> Frame | Hangup:
+def answer_late(response: "Future[Any] | Waiter", call: Call) -> "Frame | Hangup | Answered":
     """The answer to a request whose handling took a while and is over."""
     try:
         result = response.result()
@@ -116,9 +148,77 @@ def answer_late(response: "Future[Any] | Waiter", call: Call) -> Frame | Hangup:
             result = result()
             if type(result) is list:
                 return result
+            if type(result) is CoroutineType:
+                return _answered(result, call)
         return encode_response(result, call.version, call.correlation_id)
     except Exception as error:
         return failed(call.api_key, call.version, call.connection, error)
+
+
+async def _answered(handling: Awaitable[Any], call: Call) -> Frame | Hangup | None:
+    try:
+        response = await handling
+        if response is None:
+            return None
+        if not isinstance(response, Struct):
+            response = response()
+            if type(response) is list:
+                return response
+            if type(response) is CoroutineType:
+                response = await response
+        steps = encode_response_in_steps(response, call.version, call.correlation_id)
+        return await call.budget.run(steps, ELEMENTS_PER_STEP)
+    except Exception as error:
+        return failed(call.api_key, call.version, call.connection, error)
+
+
+async def answer_wide(frame: memoryview, call: Call) -> Frame | Hangup | None:
+    """Decode a request that holds very much, in turns, and have it handled.
+
+    Nothing is written to `frame` before it is answered. `call` gets what stands in the request's header.
+    """
+    try:
+        request = await call.budget.run(decode_request_in_steps(frame), ELEMENTS_PER_STEP)
+    except Malformed as malformed:
+        return Hangup(str(malformed))
+    call.api_key, call.version = request.api_key, request.version
+    call.correlation_id, call.client_id = request.correlation_id, request.client_id
+    call.is_wide = True
+    result = answer(request.body, call)
+    if result is None or isinstance(result, list | Hangup):
+        return result
+    return await result if type(result) is CoroutineType else await _answered(result, call)
+
+
+def begin(work: "Coroutine[Any, Any, Any]", loop: AbstractEventLoop) -> "tuple[bool, Any]":
+    """Run a coroutine until it waits for something: True and its result if it never does, else False and its task."""
+    try:
+        waits_for = work.send(None)
+    except StopIteration as done:
+        return True, done.value
+    return False, loop.create_task(_rest(work, waits_for))
+
+
+@coroutine
+def _rest(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """A coroutine that was begun outside of a task, and waits."""
+    while True:
+        try:
+            value = yield waits_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:
+            # Not kept in a variable: it knows this frame, and a cycle would wait for the garbage collector.
+            try:
+                waits_for = work.throw(error)
+            except StopIteration as done:
+                return done.value
+            continue
+        try:
+            waits_for = work.send(value)
+        except StopIteration as done:
+            return done.value
 
 
 def failed(api_key: int, version: int, connection: "Connection", error: Exception) -> Hangup:

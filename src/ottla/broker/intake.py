@@ -8,6 +8,7 @@ the rest.
 Rule 1: what a connection received stays where it is until it is taken; the next connection receives behind it.
 Rule 2: only a connection with lanes waits, and it is let go before anything else of its own is looked at. Whoever was
         the last to be read, too, has nobody to wait for.
+Rule 3: when those taken so far have taken some milliseconds, the others wait for their turn (`backlog`).
 """
 
 import asyncio
@@ -17,10 +18,13 @@ from ottla.broker.appends import Appends
 from ottla.io.ports import Clock
 
 _TOGETHER_MAX = 32
+_TAKING_MS_MAX = 6
 
 
 class Sender(Protocol):
     def take(self, data: memoryview, now_ms: int) -> None: ...
+
+    def postpone(self, data: memoryview, now_ms: int) -> None: ...
 
     def broken(self, error: Exception) -> None: ...
 
@@ -56,11 +60,15 @@ class Intake:
     def take_waiting(self) -> None:
         """At the end of the round. One that fails must not keep the others from being taken."""
         waiting, self._waiting = self._waiting, []
-        now_ms = self._clock.monotonic_ms()
+        began_ms = now_ms = self._clock.monotonic_ms()
         try:
             for sender, data in waiting:
                 try:
-                    sender.take(data, now_ms)
+                    if now_ms - began_ms < _TAKING_MS_MAX:
+                        sender.take(data, now_ms)
+                        now_ms = self._clock.monotonic_ms()
+                    else:
+                        sender.postpone(data, now_ms)
                 except Exception as error:
                     sender.broken(error)
             self.appends.write()

@@ -7,13 +7,17 @@ Rule: a node that cannot do its work ends, so that a supervisor starts it again 
       left, or the one of the metadata is lost. With some of several directories lost it goes on with the others.
 """
 
-from asyncio import Event
-from collections.abc import Awaitable, Callable, Coroutine
+from asyncio import Event, Semaphore
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
-from ottla.broker.connection import ROOM_BYTES, SHARED_BUFFER_BYTES, Connection
+from ottla.broker.backlog import Backlog
+from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
+from ottla.broker.frame_memory import FrameMemory
 from ottla.broker.groups import GroupCoordinator
+from ottla.broker.half_frame import ROOM_BYTES
 from ottla.broker.intake import Intake
 from ottla.broker.outbox import Outbox
 from ottla.broker.paced_reads import Lookout
@@ -52,6 +56,7 @@ from ottla.config import (
     InvalidConfig,
 )
 from ottla.config.listeners import Endpoint, listeners
+from ottla.config.network import QUEUED_MAX_REQUEST_BYTES
 from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.metadata import image as metadata
 from ottla.core.metadata.brokers import (
@@ -78,6 +83,9 @@ from ottla.wire.uuids import uuid_to_text
 
 _FETCH_SESSION_EVICTION_MS = 120_000
 _SILENCE_CHECK_MS = 5_000
+_PLACED_AT_ONCE = 200
+_LONG_CHECKS_MAX = 2
+"""Batches that are checked in threads at a time."""
 
 
 class Node:
@@ -116,6 +124,9 @@ class Node:
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
         self.intake = Intake(SHARED_BUFFER_BYTES, clock)
         self.rooms = Rooms(ROOM_BYTES)
+        self.frame_memory = FrameMemory(config[QUEUED_MAX_REQUEST_BYTES])
+        self.backlog = Backlog(clock)
+        self.long_checks = Semaphore(_LONG_CHECKS_MAX)
         self.outbox = Outbox()
         self.vigil = Vigil(processors=processors)
         self.lookout = Lookout(clock)
@@ -283,7 +294,8 @@ class Node:
         self.spawn(every(_SILENCE_CHECK_MS, "silent connections", self._close_silent))
 
     async def _close_silent(self) -> None:
-        self.connections.close_silent(self.clock.monotonic_ms())
+        self.connections.close_silent(self.clock.monotonic_ms(), others_wait=bool(self.frame_memory.waiting))
+        self.connections.close_unread()
 
     # Metadata.
 
@@ -291,24 +303,30 @@ class Node:
         await self.partitions.changed(self.metadata.image, records)
         self.groups.metadata_changed(records)
         self.transactions.coordinator.align()
-        if any(isinstance(one, PartitionRecord) for one in records):
-            self.spawn(self._tell_directories())
+        if new := [(one.topic_id, one.partition_id) for one in records if isinstance(one, PartitionRecord)]:
+            self.spawn(self._tell_directories(new))
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):
             self._configure()
-            self.partitions.reconfigure()
+            await self.partitions.reconfigure()
 
-    async def _tell_directories(self) -> None:
-        """Tell the cluster which directories can be used, and in which of them each log is."""
-        online = tuple(map(_directory_id, self._online()))
+    async def _tell_directories(self, partitions: Iterable[tuple[bytes, int]] | None = None) -> None:
+        """Tell the cluster which directories can be used, and in which of them each log is: of these partitions, or of
+        all."""
+        image, online = self.metadata.image, tuple(map(_directory_id, self._online()))
+        if partitions is None:
+            partitions = [(topic.topic_id, index) for topic, index, _ in image.partitions()]
         placed = [
-            (topic.topic_id, index, directory)
-            for topic, index, state in self.metadata.image.partitions()
-            if (directory := self._place_of(topic.name, index, state, online)) is not None
+            (topic_id, index, directory)
+            for topic_id, index in partitions
+            if (topic := image.topic_by_id(topic_id)) is not None
+            and (state := topic.partitions.get(index)) is not None
+            and (directory := self._place_of(topic.name, index, state, online)) is not None
         ]
         try:
             await self.metadata.propose(lambda image: directories_online(image, self.node_id, online))
-            if placed:
-                await self.metadata.propose(lambda image: assign_directories(image, self.node_id, placed))
+            for first in range(0, len(placed), _PLACED_AT_ONCE):
+                few = placed[first : first + _PLACED_AT_ONCE]
+                await self.metadata.propose(partial(assign_directories, broker_id=self.node_id, placed=few))
         except Refused as refusal:
             warn("directories.not_told", logs=len(placed), reason=refusal.text)
 

@@ -5,6 +5,7 @@ Rule 1: slices of log files go from the file to the socket inside the kernel (`s
 Rule 2: what the socket does not take at once is queued; `queued_bytes` tells how much, and `drained` is called when it
         is all gone. Slices count too: a reader that does not read is slowed, whatever it asked for.
 Rule 3: a broken connection is the connection's business: sending to one is no error, its bytes are dropped.
+Rule 4: a client that takes as fast as is sent gets some megabytes at a time: others have their turn in between.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ Part = Buffer | Slice
 _JOINED_MAX = 1 << 16
 _READ_MAX = 1 << 13
 _SENDFILE_MAX = 1 << 20
+_AT_ONCE_MAX = 1 << 22
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 """Where it exists, the head of an answer travels with its first records."""
 
@@ -30,6 +32,10 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 class Outlet(Protocol):
     @property
     def queued_bytes(self) -> int: ...
+
+    @property
+    def queued_buffers(self) -> Sequence[Buffer]:
+        """What of them is in memory; slices of files are not."""
 
     def send(self, parts: Sequence[Part]) -> None: ...
 
@@ -40,6 +46,7 @@ class ClosedOutlet:
     """Of a connection that is gone."""
 
     queued_bytes = 0
+    queued_buffers = ()
 
     def send(self, parts: Sequence[Part]) -> None:
         """Nobody is there to take it."""
@@ -60,6 +67,10 @@ class TransportOutlet:
     @property
     def queued_bytes(self) -> int:
         return self._transport.get_write_buffer_size()
+
+    @property
+    def queued_buffers(self) -> Sequence[Buffer]:
+        return [bytes(self.queued_bytes)]
 
     def send(self, parts: Sequence[Part]) -> None:
         try:
@@ -86,6 +97,10 @@ class SocketOutlet:
         self._closed = False
         self.queued_bytes = 0
 
+    @property
+    def queued_buffers(self) -> Sequence[Buffer]:
+        return [part for part in self._queue if not isinstance(part, Slice)]
+
     def send(self, parts: Sequence[Part]) -> None:
         if self._closed:
             return
@@ -96,10 +111,9 @@ class SocketOutlet:
         self._enqueue(parts)
 
     def _enqueue(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            if size := len(part):
-                self._queue.append(part)
-                self.queued_bytes += size
+        # An answer may have a hundred thousand parts.
+        self._queue.extend(filter(len, parts))
+        self.queued_bytes += sum(map(len, parts))
         if not self._waiting:
             self._flush()
 
@@ -143,17 +157,19 @@ class SocketOutlet:
         self.queued_bytes = 0
 
     def _flush(self) -> None:
+        stop_at = self.queued_bytes - _AT_ONCE_MAX
         try:
             while self._queue:
+                if self.queued_bytes <= stop_at:
+                    self._wait()
+                    return
                 head = self._queue[0]
                 if isinstance(head, Slice) and head.length > _READ_MAX:
                     self.queued_bytes -= self._send_slice(head)
                 else:
                     self.queued_bytes -= self._send_buffers()
         except BlockingIOError:
-            if not self._waiting:
-                self._waiting = True
-                asyncio.get_running_loop().add_writer(self._socket.fileno(), self._flush)
+            self._wait()
             return
         except OSError:
             self.close()
@@ -163,6 +179,12 @@ class SocketOutlet:
             self._waiting = False
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
             self._drained()
+
+    def _wait(self) -> None:
+        """Go on when the socket takes more, in a later round of the loop."""
+        if not self._waiting:
+            self._waiting = True
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._flush)
 
     def _send_buffers(self) -> int:
         """Send what stands before the next large slice, as far as it fits into one call."""

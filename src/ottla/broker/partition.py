@@ -17,7 +17,7 @@ from ottla.config import MIN_INSYNC_REPLICAS
 from ottla.core.log.checkpoints import EpochStart
 from ottla.core.log.epochs import UNDEFINED_EPOCH
 from ottla.core.log.producers import VOUCHED, Origin, Verification
-from ottla.kernel import Run
+from ottla.kernel import Checked, Run
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.slices import Slice
 from ottla.wire.errors import Error, Refused
@@ -77,8 +77,12 @@ class Partition:
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
         verification: Verification | None = VOUCHED,
+        at_once: bool = False,
+        checked: Checked | None = None,
     ) -> Appended:
-        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`."""
+        """Append a batch. Where `must_sync` holds afterwards, the acknowledgement waits for `synced`.
+
+        `at_once` and `checked` are as for `PartitionLog.append`."""
         if acks == -1:
             self.check_in_sync()
         appended = self.log.append(
@@ -87,6 +91,8 @@ class Partition:
             origin=origin,
             transaction_version=transaction_version,
             verification=verification,
+            at_once=at_once,
+            checked=checked,
         )
         self._appended(appended.size)
         return appended

@@ -10,7 +10,8 @@ Rule 5: thousands of partitions that come or go at once do so in slices, between
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from ottla.broker.partition import Partition
 from ottla.config import Config
@@ -18,7 +19,7 @@ from ottla.core.metadata import image as metadata
 from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import Image
 from ottla.observe.trace import trace, warn
-from ottla.storage.store import LogStore
+from ottla.storage.store import LogStore, NewLog
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import (
     ConfigRecord,
@@ -32,9 +33,16 @@ from ottla.wire.uuids import uuid_to_text
 ConfigOf = Callable[[str], Config]
 
 _KEPT_AT_ONCE = 16
-"""Each new one makes a directory and two files."""
-_REMOVED_AT_ONCE = 500
-"""Each is one renaming, but the checkpoints of all others are written again after every slice."""
+"""Each new one makes a directory and two files, in a thread."""
+_REMOVED_AT_ONCE = 64
+"""Each is one renaming, in a thread."""
+_RECONFIGURED_AT_ONCE = 256
+
+
+class _New(NamedTuple):
+    topic: metadata.Topic
+    number: int
+    state: metadata.Partition
 
 
 class Partitions:
@@ -72,29 +80,78 @@ class Partitions:
 
     async def changed(self, image: Image, records: Iterable[MetadataRecord]) -> None:
         """After records were committed and replayed."""
-        for number, record in enumerate(records, start=1):
+        new: list[_New] = []
+        gone: list[tuple[str, int]] = []
+        for record in records:
             match record:
                 case PartitionRecord() | PartitionChangeRecord():
+                    await self._remove(gone)  # The one that is made may have the name of one that goes.
                     topic = image.topic_by_id(record.topic_id)
                     state = topic.partitions.get(record.partition_id) if topic is not None else None
-                    if topic is not None and state is not None:
-                        self._keep(topic, record.partition_id, state, is_new=isinstance(record, PartitionRecord))
+                    if topic is None or state is None:
+                        continue
+                    if isinstance(record, PartitionRecord):
+                        new.append(_New(topic, record.partition_id, state))
+                        if len(new) >= _KEPT_AT_ONCE:
+                            await self._make(new)
+                    else:
+                        await self._make(new)
+                        self._keep(topic, record.partition_id, state, is_new=False)
                 case TopicRecord():
                     trace("topic.created", topic=record.name, topic_id=uuid_to_text(record.topic_id))
                 case RemoveTopicRecord():
+                    await self._make(new)
                     keys = self._by_topic.pop(record.topic_id, [])
-                    await self._remove(keys)
+                    gone += keys
                     trace("topic.removed", topic=keys[0][0] if keys else uuid_to_text(record.topic_id))
                 case ConfigRecord(resource_type=metadata.TOPIC):
-                    self.reconfigure(record.resource_name)
-            if number % _KEPT_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                    await self._remove(gone)
+                    await self._make(new)
+                    await self._reconfigure_topic(image, record.resource_name)
+        await self._remove(gone)
+        await self._make(new)
 
-    def reconfigure(self, topic: str | None = None) -> None:
-        """Settings have changed, of one topic or (None) of the broker."""
-        for (name, _), partition in self._by_key.items():
-            if topic is None or name == topic:
-                partition.log.reconfigure(self._config_of(name))
+    async def _make(self, new: list["_New"]) -> None:
+        """The logs of new partitions are made in a thread, some at a time. Empties the list."""
+        here = [one for one in new if self._node_id in one.state.replicas]
+        new.clear()
+        lacking = [one for one in here if (one.topic.name, one.number) not in self._store.logs]
+        if lacking:
+            wanted = [
+                NewLog(one.topic.name, one.number, one.topic.topic_id, self._config_of(one.topic.name))
+                for one in lacking
+            ]
+            try:
+                made = await self._store.create_some(wanted)
+            except Refused as refusal:
+                made = [refusal] * len(wanted)
+            for log, failure in zip(wanted, made, strict=True):
+                if isinstance(failure, Refused):
+                    self._set_offline((log.topic, log.partition), failure)
+        for one in here:
+            if (one.topic.name, one.number) not in self._store.offline:
+                self._keep(one.topic, one.number, one.state, is_new=True)
+
+    async def _reconfigure_topic(self, image: Image, name: str) -> None:
+        topic = image.topics.get(name)
+        if topic is not None:
+            await self._reconfigure(self._by_topic.get(topic.topic_id, []))
+
+    async def reconfigure(self) -> None:
+        """Settings of the broker have changed."""
+        await self._reconfigure(list(self._by_key))
+
+    async def _reconfigure(self, keys: Sequence[tuple[str, int]]) -> None:
+        configs: dict[str, Config] = {}
+        for number, key in enumerate(keys, start=1):
+            partition = self._by_key.get(key)
+            if partition is not None:
+                if key[0] not in configs:
+                    configs[key[0]] = self._config_of(key[0])
+                partition.log.reconfigure(configs[key[0]])
+            if number % _RECONFIGURED_AT_ONCE == 0:
+                configs.clear()  # They may change meanwhile.
+                await asyncio.sleep(0)
 
     def _keep(self, topic: metadata.Topic, index: int, state: metadata.Partition, *, is_new: bool) -> None:
         if self._node_id not in state.replicas:
@@ -127,27 +184,34 @@ class Partitions:
             elif log.topic_id is None:
                 log.set_topic_id(topic.topic_id)
         except Refused as refusal:
-            warn("partition.offline", topic=topic.name, partition=index, reason=refusal.text)
-            self._store.offline.setdefault(key, refusal.text)
+            self._set_offline(key, refusal)
             return None
         return Partition(log, topic.topic_id, leader_epoch=-1, isr=())
 
+    def _set_offline(self, key: tuple[str, int], refusal: Refused) -> None:
+        warn("partition.offline", topic=key[0], partition=key[1], reason=refusal.text)
+        self._store.offline.setdefault(key, refusal.text)
+
     async def _remove(self, keys: list[tuple[str, int]]) -> None:
-        for first in range(0, len(keys), _REMOVED_AT_ONCE):
-            if first:
-                await asyncio.sleep(0)
-            going = keys[first : first + _REMOVED_AT_ONCE]
-            removed = [self._by_key.pop(key) for key in going]
-            for key in going:
+        """Those of all topics that go together: what is known of others is written down once, in a thread. Empties
+        the list."""
+        if not keys:
+            return
+        going = keys[:]
+        keys.clear()
+        for first in range(0, len(going), _REMOVED_AT_ONCE):
+            few = going[first : first + _REMOVED_AT_ONCE]
+            for key in few:
+                partition = self._by_key.pop(key)
+                partition.retired = True
                 if key in self._store.offline:
                     warn("partition.not_removed", topic=key[0], partition=key[1], reason=self._store.offline[key])
-            try:
-                self._store.delete(*(key for key in going if key in self._store.logs))
-            except Refused as refusal:
-                warn("partitions.not_removed", topic=going[0][0], partitions=len(going), reason=refusal.text)
-            for partition in removed:
-                partition.retired = True
                 partition.wake_all()
+            try:
+                await self._store.delete_some(key for key in few if key in self._store.logs)
+            except Refused as refusal:
+                warn("partitions.not_removed", topic=few[0][0], partitions=len(few), reason=refusal.text)
+        await self._store.end_delete()
 
     def _set_aside(self, topic: str, index: int, reason: str) -> None:
         warn("log.set_aside", topic=topic, partition=index, reason=reason)

@@ -59,6 +59,8 @@ Listener = Callable[[list[MetadataRecord]], Awaitable[None]]
 TOPIC_ID: Final = bytes(15) + b"\x01"
 _KEY: Final = (files.METADATA_TOPIC, 0)
 _OUT_OF_FILES_REST_S = 0.1
+_TOLD_TOGETHER: Final = 2_000
+"""Records that listeners hear of at a time."""
 
 
 class NotAlone(Exception):
@@ -226,6 +228,12 @@ class MetadataQuorum:
 
     async def propose(self, decide: Callable[[Image], Decision[R]]) -> R:
         """Have something decided; the reply once it is committed. A `Refused` of `decide` is the caller's."""
+        reply = self.decide(decide)
+        await self.committed()
+        return reply
+
+    def decide(self, decide: Callable[[Image], Decision[R]]) -> R:
+        """Have something decided and written; nobody may be told before `committed`."""
         self._check_usable()
         decision = decide(self._ahead)
         if decision.records:
@@ -234,9 +242,12 @@ class MetadataQuorum:
             for record in decision.records:
                 self._ahead.replay(record)
             self._uncommitted.append((self.end_offset, decision.records))
+        return decision.reply
+
+    async def committed(self) -> None:
+        """Wait until everything decided so far is committed."""
         if self.high_watermark < self.end_offset:
             await self._committed(self.end_offset)
-        return decision.reply
 
     def _check_usable(self) -> None:
         if self.failure is not None:
@@ -281,9 +292,7 @@ class MetadataQuorum:
 
     async def _apply(self, offset: int) -> None:
         while self._uncommitted and self._uncommitted[0][0] <= offset:
-            _, records = self._uncommitted.popleft()
-            for record in records:
-                self.image.replay(record)
+            records = await self._replay_committed(offset)
             for listener in self.listeners if records else ():
                 await listener(records)
         self.high_watermark = self._log.log.advance_high_watermark(offset)
@@ -292,6 +301,18 @@ class MetadataQuorum:
             if not done.done():
                 done.set_result(None)
         self._snapshot_if_due()
+
+    async def _replay_committed(self, offset: int) -> list[MetadataRecord]:
+        """What was decided next, whole decisions; many of them together, because listeners may sync what they do."""
+        told: list[MetadataRecord] = []
+        while self._uncommitted and self._uncommitted[0][0] <= offset and len(told) < _TOLD_TOGETHER:
+            if told:
+                await asyncio.sleep(0)
+            _, records = self._uncommitted.popleft()
+            for record in records:
+                self.image.replay(record)
+            told += records
+        return told
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -4,18 +4,19 @@ Rule 1: a waiter is woken when the partitions it waits for have grown by enough 
         up, or when something happened that it must see at once (`wake`). It looks for itself what there is then. A
         reader of what is committed counts the bytes below the last stable offset, others those below the watermark.
 Rule 2: a waiter is woken once, and is nowhere to be found afterwards.
-Rule 3: looking is not the business of the one who wakes. All who were woken in a round of the loop look one after the
-        other at its end.
+Rule 3: looking is not the business of the one who wakes. Those who were woken in a round of the loop look one after the
+        other at its end, some at a time: thousands may wait for one partition.
 Rule 4: one timer serves all, with Kafka's precision of a millisecond. It is set for the earliest time that anybody ever
         waited for, and not touched when that one is woken before, as nearly all are.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 _LEFT_OVER_MAX = 100
+_TOLD_AT_ONCE = 100
 
 
 class Watcher(Protocol):
@@ -87,6 +88,22 @@ class Waiter:
         self._done = done
 
     def result(self) -> Callable[[], Any]:
+        return self._look
+
+    def __await__(self) -> Generator[Any, None, Callable[[], Any]]:
+        """For a coroutine, which needs a future."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: Waiter) -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        self._done = wake
+        try:
+            yield from woken
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
         return self._look
 
     def tell(self) -> None:
@@ -169,7 +186,7 @@ class WaitingRoom:
         woken, self._woken = self._woken, []
         told = 0
         try:
-            for waiter in woken:
+            for waiter in woken[:_TOLD_AT_ONCE]:
                 told += 1
                 waiter.tell()
         finally:

@@ -33,6 +33,8 @@ from ottla.config.registry import (
 )
 from ottla.wire.errors import Error, Refused
 
+_HINTS_MAX = 10
+
 T = TypeVar("T")
 Values = dict[Setting[Any], Any]
 
@@ -284,7 +286,8 @@ def _own_layer(
     for name, text in texts.items():
         setting = known.get(name)
         if setting is None:
-            problems.append(unknown(name))
+            # Finding out what was meant takes a while; after some it is no longer of help.
+            problems.append(unknown(name) if len(problems) < _HINTS_MAX else f"{name}: no such setting")
         elif (value := _parsed(setting, name, text, problems)) is not None:
             values[setting] = value
     return _Layer(source, dict(texts), values)

@@ -174,6 +174,11 @@ def partition_of(key: str, partitions: int) -> int:
     return 0 if hashed == 1 << 31 else hashed % partitions
 
 
+def hash_cost(key: str) -> int:
+    """How long `partition_of` takes, counted in keys of an ordinary length: a key may have 32,767 characters."""
+    return 1 + len(key) // 16
+
+
 @cache
 def _by_type(modules: tuple[ModuleType, ...], ending: str) -> dict[int, type[Struct]]:
     found: dict[int, type[Struct]] = {}

@@ -4,10 +4,12 @@ Rule 1: epoch 0 opens a session, -1 asks without one; either ends the session na
 Rule 2: otherwise the session must exist and its epoch be the next one, or the request is refused as a whole.
 Rule 3: the answer within a session leaves out partitions that have nothing new to say.
 Rule 4: partitions that returned records go to the back, so that a full answer does not starve the others.
-Rule 5: a full cache gives its place to a new session only if the least recently used one has rested for long.
+Rule 5: a full cache gives its place to a new session only if the least recently used one has rested for long. One that
+        is full of partitions gives none: whoever asks for very many goes without a session.
+Rule 6: what takes long for very many partitions is done in steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +20,10 @@ NO_SESSION = 0
 _EPOCH_MAX = 2**31 - 1
 NEW_SESSION = 0
 FINAL = -1
+_PARTITIONS_MAX = 50_000
+_PARTITIONS_MAX_IN_ALL = 500_000
+"""Each takes some 500 bytes for as long as its session is kept."""
+_PARTITIONS_PER_STEP = 64
 
 
 class FetchKey(NamedTuple):
@@ -76,34 +82,73 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         self._sessions: dict[int, Session] = {}
         """Least recently used first."""
+        self._partitions = 0
+        """Of all of them."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def size_of(self, session_id: int) -> int:
+        """How many partitions a session has."""
+        session = self._sessions.get(session_id)
+        return len(session.wanted) if session is not None else 0
+
     def ask(self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int) -> Asked:
         """What to read for a request; `new_id` is a random number from 1 to 2^31-1 for a session that epoch 0 opens."""
+        steps = self.ask_in_steps(request, by_id=by_id, new_id=new_id, now_ms=now_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                asked: Asked = done.value
+                return asked
+
+    def ask_in_steps(
+        self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int
+    ) -> Generator[None, None, Asked]:
+        """As `ask`, with pauses."""
         if request.session_epoch in (NEW_SESSION, FINAL):
-            self._sessions.pop(request.session_id, None)
-            wanted = dict(partitions_in(request))
+            self._drop(request.session_id)
+            wanted = yield from _gathered(request)
             session = None
-            if request.session_epoch == NEW_SESSION and self._has_room(now_ms):
+            if request.session_epoch == NEW_SESSION and self._has_room(len(wanted), now_ms):
                 session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
                 self._sessions[session.session_id] = session
+                self._partitions += len(wanted)
             return Asked(list(wanted.items()), session, is_full=True)
         session = self._continued(request, by_id)
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
-        session.wanted.update(partitions_in(request))
+        before = len(session.wanted)
+        asked = yield from _gathered(request)
+        session.wanted.update(asked)
+        yield from self._forget(session, request)
+        if session.session_id in self._sessions:
+            self._partitions += len(session.wanted) - before
+        if not session.wanted:
+            self._drop(session.session_id)
+            return Asked(list(asked.items()), None, is_full=True)
+        if len(session.wanted) > _PARTITIONS_MAX:
+            self._drop(session.session_id)
+            return Asked(list(session.wanted.items()), None, is_full=True)
+        return Asked(list(session.wanted.items()), session, is_full=False)
+
+    def _forget(self, session: Session, request: FetchRequest) -> Generator[None, None, None]:
+        count = 0
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 key = FetchKey(topic.topic, topic.topic_id, partition)
                 session.wanted.pop(key, None)
                 session.told.pop(key, None)
-        if not session.wanted:
-            del self._sessions[session.session_id]
-            return Asked(list(dict(partitions_in(request)).items()), None, is_full=True)
-        return Asked(list(session.wanted.items()), session, is_full=False)
+                count += 1
+                if count % _PARTITIONS_PER_STEP == 0:
+                    yield
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.wanted)
 
     def _continued(self, request: FetchRequest, by_id: bool) -> Session:
         session = self._sessions.get(request.session_id)
@@ -118,19 +163,31 @@ class FetchSessions:
             raise Refused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
         return session
 
-    def _has_room(self, now_ms: int) -> bool:
+    def _has_room(self, partitions: int, now_ms: int) -> bool:
+        if partitions > _PARTITIONS_MAX or self._partitions + partitions > _PARTITIONS_MAX_IN_ALL:
+            return False
         if len(self._sessions) < self._slots:
             return True
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.used_ms < self._eviction_ms:
             return False
-        del self._sessions[oldest.session_id]
+        self._drop(oldest.session_id)
         return True
 
     def _free_id(self, wanted: int) -> int:
         while wanted in self._sessions or wanted == NO_SESSION:
             wanted = wanted % _EPOCH_MAX + 1
         return wanted
+
+
+def _gathered(request: FetchRequest) -> Generator[None, None, dict[FetchKey, FetchPartition]]:
+    """The partitions that a request names; the last of several equal ones counts."""
+    wanted: dict[FetchKey, FetchPartition] = {}
+    for number, (key, partition) in enumerate(partitions_in(request), start=1):
+        wanted[key] = partition
+        if number % _PARTITIONS_PER_STEP == 0:
+            yield
+    return wanted
 
 
 def partitions_in(request: FetchRequest) -> Iterator[tuple[FetchKey, FetchPartition]]:

@@ -8,7 +8,7 @@ Rule 3: everybody else imports this package and nothing inside it. `reference` i
 Rule 4: bytes handed over are not written to until the call returns, not even by another thread.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.kernel.batch import (
     HEADER_SIZE,
@@ -31,7 +31,7 @@ from ottla.kernel.batch import (
 )
 from ottla.kernel.choice import IMPLEMENTATION
 from ottla.kernel.control import ControlType, EndTxnMarker, control_key, control_type
-from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError
+from ottla.kernel.errors import CorruptBatch, InvalidRecords, RecordError, TakesLong
 from ottla.kernel.values import (
     Aborted,
     BuiltBatch,
@@ -46,6 +46,9 @@ from ottla.kernel.values import (
     Room,
     Scan,
 )
+
+AT_ONCE_MAX: Final = 1 << 20 if IMPLEMENTATION == "native" else 1 << 16
+"""How many bytes of records take some milliseconds to check: what has more is not checked on an event loop."""
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
     from ottla.kernel.reference import (
@@ -101,6 +104,7 @@ else:
     )
 
 __all__ = [
+    "AT_ONCE_MAX",
     "Aborted",
     "BatchBuilder",
     "BatchHeader",
@@ -136,6 +140,7 @@ __all__ = [
     "Run",
     "Scan",
     "TRANSACTIONAL_FLAG",
+    "TakesLong",
     "TimestampType",
     "TopicBatches",
     "batch_crc",

@@ -19,6 +19,10 @@ class CorruptBatch(Refused):
         super().__init__(Error.CORRUPT_MESSAGE, text)
 
 
+class TakesLong(Exception):
+    """A batch has more to check than `ProduceRules.at_once_max`: nothing was found out about it yet."""
+
+
 class RecordError(NamedTuple):
     """Why the record at `batch_index` (counted from 0) was refused."""
 

@@ -38,6 +38,7 @@ class ProduceRules(NamedTuple):
     level: int | None = None  # Used only when a batch is compressed here.
     max_message_bytes: int | None = None  # None: any size.
     from_client: bool = True  # False: a coordinator of this broker appends; rule 1 is not for it.
+    at_once_max: int | None = None  # How many bytes of records may be checked; more raises `TakesLong`.
 
 
 class Checked(NamedTuple):

@@ -196,9 +196,11 @@ class LogDirectory:
         high_watermarks: Mapping[Partition, int],
         log_starts: Mapping[Partition, int],
     ) -> Callable[[], None]:
-        """Take note of offsets; calling the result, in any thread, writes down what has changed."""
+        """Take note of offsets; calling the result, in any thread, writes down what has changed. A log start that is
+        about to be written is not moved back by one who does not know of it yet."""
         number = next(self._numbers)
         pending = []
+        log_starts = {one: max(offset, self.log_starts.get(one, 0)) for one, offset in log_starts.items()}
         for name, known, news in (
             (files.RECOVERY_POINTS, self.recovery_points, recovery_points),
             (files.HIGH_WATERMARKS, self.high_watermarks, high_watermarks),
@@ -252,18 +254,46 @@ class LogDirectory:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """The partitions are gone from here; new ones of the same names start without checkpoints."""
-        for name, offsets in (
-            (files.RECOVERY_POINTS, self.recovery_points),
-            (files.LOG_STARTS, self.log_starts),
-            (files.HIGH_WATERMARKS, self.high_watermarks),
-            (files.CLEANER_OFFSETS, self.cleaner_offsets),
-        ):
+        for name, offsets in self._checkpoints():
             known = [partition for partition in partitions if partition in offsets]
             for partition in known:
                 del offsets[partition]
             if known:
                 self._changed[name] = next(self._numbers)
                 self.write_offsets(name, offsets)
+
+    def begin_forget(self, partitions: Collection[Partition]) -> None:
+        """As `forget`, for one part of very many partitions: what `begin_write` gives writes it down for all parts."""
+        number = next(self._numbers)
+        for name, offsets in self._checkpoints():
+            before = len(offsets)
+            for partition in partitions:
+                offsets.pop(partition, None)
+            if len(offsets) < before:
+                self._changed[name] = number
+
+    def begin_write(self) -> Callable[[], None]:
+        """Calling the result, in any thread, writes down every checkpoint that has changed."""
+        number = next(self._numbers)
+        pending = [
+            (name, offsets.copy())
+            for name, offsets in self._checkpoints()
+            if self._changed.get(name, 0) > self._written.get(name, 0)
+        ]
+
+        def write() -> None:
+            for name, offsets in pending:
+                self._write_as(number, name, offsets)
+
+        return write
+
+    def _checkpoints(self) -> tuple[tuple[str, dict[Partition, int]], ...]:
+        return (
+            (files.RECOVERY_POINTS, self.recovery_points),
+            (files.LOG_STARTS, self.log_starts),
+            (files.HIGH_WATERMARKS, self.high_watermarks),
+            (files.CLEANER_OFFSETS, self.cleaner_offsets),
+        )
 
     def write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
         self._write_as(next(self._numbers), name, offsets)

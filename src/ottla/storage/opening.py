@@ -1,4 +1,4 @@
-"""Opening a log as it was left, or refusing it for what is missing or damaged."""
+"""Opening a log as it was left, or refusing it with a note that the next open finds."""
 
 from ottla.config import Config
 from ottla.core.log import files
@@ -12,11 +12,10 @@ from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recovery import LogDamaged, open_log
 
 
-def open_as_left(
+def open_or_refuse(
     here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]
-) -> tuple[bytes | None, Log]:
-    """The topic id, if the directory names one, and the log. Raises LogDamaged; a log that was closed cleanly is marked
-    then, so that the next open looks at it as closely."""
+) -> tuple[Log, bytes | None]:
+    """The log, and the id of its topic if it has one yet."""
     was_refused = files.REFUSED in listing
     if was_refused:
         left = left_before_refusal(here, left)
@@ -30,7 +29,7 @@ def open_as_left(
     if was_refused:
         here.disk.remove(f"{here.path}/{files.REFUSED}")
         here.sync_names()
-    return topic_id, log
+    return log, topic_id
 
 
 def _read_topic_id(here: PartitionFiles, left: Left) -> bytes | None:

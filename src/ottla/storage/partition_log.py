@@ -30,13 +30,13 @@ from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
-from ottla.kernel import BatchHeader, ControlType, EndTxnMarker, Run
+from ottla.kernel import BatchHeader, Checked, ControlType, EndTxnMarker, Run
 from ottla.observe.trace import detail, trace
 from ottla.storage.atomic import is_out_of_files
 from ottla.storage.index_file import OutOfUse
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
-from ottla.storage.opening import open_as_left
+from ottla.storage.opening import open_or_refuse
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
@@ -105,7 +105,7 @@ class PartitionLog:
             listing = tidy(disk, path)
             left = directory.left(self.key)
             self.here = PartitionFiles(disk, path, listing, settled=left.clean and not is_new)
-            self.topic_id, self.log = open_as_left(self.here, self.name, config, clock, left, listing)
+            self.log, self.topic_id = open_or_refuse(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
             # A node has thousands of logs, most of which nobody uses now.
@@ -131,7 +131,8 @@ class PartitionLog:
     def reconfigure(self, config: Config) -> None:
         self.log.reconfigure(config)
         self._rules = produce_rules(config)
-        self._coordinator_rules = self._rules._replace(from_client=False)
+        self._long_rules = self._rules._replace(at_once_max=None)
+        self._coordinator_rules = self._long_rules._replace(from_client=False)
         self._must_verify = config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]
 
     # Appending.
@@ -144,16 +145,20 @@ class PartitionLog:
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
         verification: Verification | None = VOUCHED,
+        at_once: bool = False,
+        checked: Checked | None = None,
     ) -> Appended:
         """Check one batch, number it and write it. The buffer is changed in place.
 
         A batch that this producer has sent before is not written again: the answer is the first one. One that opens a
-        transaction needs the verification that was begun for it.
+        transaction needs the verification that was begun for it. With `at_once`, raises TakesLong for a batch that
+        takes long to check: then `check` may do it in a thread, and gives what is handed over as `checked`.
         """
         self.directory.check_online()
         log, now_ms = self.log, self._clock.wall_ms()
-        rules = self._rules if origin is Origin.CLIENT else self._coordinator_rules
-        checked = kernel.check_produced(buffer, rules, now_ms)
+        if checked is None:
+            rules = self._rules if at_once else self._long_rules if origin is Origin.CLIENT else self._coordinator_rules
+            checked = kernel.check_produced(buffer, rules, now_ms)
         batch, header = checked.batch, checked.header.numbered(log.end_offset, leader_epoch)
         # Most batches have no attributes and no producer: what follows from either need not be asked.
         marker = marker_in(header, batch) if header.attributes else None
@@ -168,6 +173,10 @@ class PartitionLog:
         self._write(header, marker, batch, now_ms)
         # As calling it does, in half the time.
         return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False, header.size))
+
+    def check(self, buffer: bytearray | memoryview) -> Checked:
+        """Check a batch of a client, in any thread."""
+        return kernel.check_produced(buffer, self._long_rules, self._clock.wall_ms())
 
     def begin_run(self, leader_epoch: int) -> Run | None:
         """What the batches of Produce requests that are alike are gathered in, to be written together; None where the
@@ -466,9 +475,14 @@ class PartitionLog:
 
     def _advance_log_start(self, offset: int) -> None:
         # First the start, then the epochs: records that came back after a crash would have lost theirs.
-        self.directory.keep_log_start(self.key, offset)
+        self.directory.begin_checkpoint({}, {}, {self.key: offset})()
         self.log.advance_log_start(offset)
         self.here.write_epochs(self.log.epochs.entries)
+
+    def log_start_kept(self, offset: int) -> None:
+        """A new log start is durable; older leader epochs may go with what is synced next."""
+        if self.log.advance_log_start(offset):
+            self.here.keep_epochs(self.log.epochs.entries)
 
     def retain(self, now_ms: int) -> int:
         """Let go of what retention says, and of the files whose time has come; how many segments went."""

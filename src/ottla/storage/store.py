@@ -10,8 +10,9 @@ Rule 3: a new log goes where the fewest bytes are, not the fewest logs, so that 
 import asyncio
 import uuid
 from asyncio import AbstractEventLoop, gather, get_running_loop
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from ottla.config import FILE_DELETE_DELAY_MS, Config
 from ottla.core.log import files
@@ -25,6 +26,13 @@ from ottla.wire.errors import Error, Refused
 ConfigOf = Callable[[str], Config]
 
 _CLOSING_AT_ONCE = 8
+
+
+class NewLog(NamedTuple):
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: Config
 
 
 def random_id() -> bytes:
@@ -54,6 +62,8 @@ class LogStore:
         self._unsynced: dict[PartitionLog, None] = {}
         """Those that have something beside the active segment to sync, the one that has waited longest first."""
         self._has_unsynced = asyncio.Event()
+        self._renamed_in: dict[LogDirectory, None] = {}
+        """Where names have changed that are not synced yet."""
 
     # Opening and closing.
 
@@ -193,13 +203,7 @@ class LogStore:
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: Config) -> PartitionLog:
         """A new, empty log in the directory that holds the fewest bytes."""
-        if (topic, partition) in self.offline:
-            raise Refused(
-                Error.KAFKA_STORAGE_ERROR,
-                f"{topic}-{partition} is here, but cannot be used: {self.offline[topic, partition]}",
-            )
-        if (topic, partition) in self.logs:
-            raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
+        self._check_new(topic, partition)
         directory = self._roomiest()
         with directory.guard("create"):
             directory.forget([(topic, partition)])  # A crash may have come between an earlier topic's end and this.
@@ -208,10 +212,78 @@ class LogStore:
         self.logs[log.key] = log
         return log
 
+    def _check_new(self, topic: str, partition: int) -> None:
+        if (topic, partition) in self.offline:
+            raise Refused(
+                Error.KAFKA_STORAGE_ERROR,
+                f"{topic}-{partition} is here, but cannot be used: {self.offline[topic, partition]}",
+            )
+        if (topic, partition) in self.logs:
+            raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
+
     def delete(self, *keys: Partition) -> None:
         """Take logs out of use at once; their directories are renamed, so that the topic may be made again."""
         for log, renamed in self._take_out(keys, "delete"):
             self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], renamed))
+
+    async def create_some(self, wanted: Sequence[NewLog]) -> list[PartitionLog | Refused]:
+        """As `create` of each, in a thread: making a directory with its files may have to wait for the disk."""
+        places = self._places(len(wanted))
+
+        def make(new: NewLog, directory: LogDirectory) -> PartitionLog:
+            with directory.guard("create"):
+                directory.forget([(new.topic, new.partition)])
+            log = PartitionLog(directory, new.topic, new.partition, new.config, self.clock, self._random)
+            log.set_topic_id(new.topic_id)
+            return log
+
+        def make_all() -> list[PartitionLog | Refused]:
+            made: list[PartitionLog | Refused] = []
+            for new, directory in zip(wanted, places, strict=True):
+                try:
+                    self._check_new(new.topic, new.partition)
+                    made.append(make(new, directory))
+                except Refused as refusal:
+                    made.append(refusal)
+            return made
+
+        made = await self.disk.in_thread(make_all)
+        self.logs |= {log.key: log for log in made if isinstance(log, PartitionLog)}
+        return made
+
+    async def delete_some(self, keys: Iterable[Partition]) -> None:
+        """As `delete`, for a part of very many logs. They are out of use before this waits for a thread to rename them,
+        and it is durable for all parts after `end_delete`."""
+        logs = [self.get(*key) for key in keys]
+        names = [(log, self._taken_out(log, "delete")) for log in logs]
+        for log, renamed in names:
+            self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], renamed))
+        for directory in dict.fromkeys(log.directory for log in logs):
+            here = [(log.here.path, renamed) for log, renamed in names if log.directory is directory]
+            directory.begin_forget([log.key for log in logs if log.directory is directory])
+            self._renamed_in[directory] = None
+            with directory.guard("delete"):
+                await self.disk.in_thread(partial(self._rename_all, here))
+
+    def _rename_all(self, names: Iterable[tuple[str, str]]) -> None:
+        for old, new in names:
+            self.disk.rename(old, new)
+
+    async def end_delete(self) -> None:
+        """Sync the new names and write the checkpoints, once for each directory, in a thread."""
+        renamed_in, self._renamed_in = self._renamed_in, {}
+        for directory in renamed_in:
+            write = directory.begin_write()
+
+            def sync(directory: LogDirectory = directory, write: Callable[[], None] = write) -> None:
+                self.disk.sync_directory(directory.path)
+                write()
+
+            try:
+                with directory.guard("delete"):
+                    await self.disk.in_thread(sync)
+            except Refused as refusal:
+                warn("partitions.not_removed", path=directory.path, reason=refusal.text)
 
     def set_aside(self, *keys: Partition) -> None:
         """Take logs out of use that nobody asked to delete: they are renamed to `-stray` and stay on disk."""
@@ -230,12 +302,23 @@ class LogStore:
         return taken
 
     def _rename(self, log: PartitionLog, fate: str) -> str:
-        renamed = f"{log.directory.path}/{doomed_directory_name(*log.key, self._new_id().hex(), fate)}"
+        renamed = self._new_name(log, fate)
         log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
         self.disk.rename(log.here.path, renamed)
         del self.logs[log.key]
         detail("log.taken_out", log=log.name, renamed_to=renamed)
         return renamed
+
+    def _taken_out(self, log: PartitionLog, fate: str) -> str:
+        """Put a log out of use; what it has to be renamed to."""
+        renamed = self._new_name(log, fate)
+        log.here.close()
+        del self.logs[log.key]
+        trace("log.taken_out", log=log.name, renamed_to=renamed)
+        return renamed
+
+    def _new_name(self, log: PartitionLog, fate: str) -> str:
+        return f"{log.directory.path}/{doomed_directory_name(*log.key, self._new_id().hex(), fate)}"
 
     async def purge(self, now_ms: int) -> None:
         """Remove the directories of partitions that were deleted long enough ago."""
@@ -245,16 +328,25 @@ class LogStore:
             await self._remove_doomed(path)
 
     def _roomiest(self) -> LogDirectory:
+        return self._places(1)[0]
+
+    def _places(self, count: int) -> list[LogDirectory]:
+        """Where so many new logs go."""
         online = [directory for directory in self.directories if directory.failure is None]
         if not online:
             raise Refused(Error.KAFKA_STORAGE_ERROR, "every log directory is offline")
         if len(online) == 1:
-            return online[0]  # Not worth counting, and counting for each of a topic's thousand partitions is dear.
+            return online * count  # Not worth counting.
         held = {directory.path: (0, 0) for directory in online}
         for log in self.logs.values():
-            size, count = held[log.directory.path]
-            held[log.directory.path] = (size + log.log.size, count + 1)
-        return min(online, key=lambda directory: held[directory.path])
+            size, logs = held[log.directory.path]
+            held[log.directory.path] = (size + log.log.size, logs + 1)
+        places = []
+        for _ in range(count):
+            places.append(min(online, key=lambda directory: held[directory.path]))
+            size, logs = held[places[-1].path]
+            held[places[-1].path] = (size, logs + 1)
+        return places
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """May be called from a disk thread; who is offline is decided on the loop."""

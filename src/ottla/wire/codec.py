@@ -5,14 +5,15 @@ Rule 2: a message that its version cannot carry raises `Unencodable`; nothing is
         declares ignorable.
 Rule 3: tagged fields that a version does not know are skipped, not kept. As in Kafka, their order is not checked and
         the last of several equal tags wins.
+Rule 4: what may be long can be done in steps: a generator pauses between them, and returns the result.
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
 
-from ottla.wire.decoder import compile_decoder
-from ottla.wire.encoder import compile_encoder
+from ottla.wire.decoder import compile_decoder, compile_stepwise_decoder
+from ottla.wire.encoder import compile_encoder, compile_stepwise_encoder
 from ottla.wire.runtime import Fault
 from ottla.wire.schema import Message, message_of, structure_of
 from ottla.wire.shapes import Structure
@@ -20,6 +21,15 @@ from ottla.wire.source import Compiled
 from ottla.wire.types import Buffer
 
 T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+DECODED_BYTES_MAX: Final = 40 << 20
+"""What the objects of a message that is decoded in steps may take, and those of its answer: enough for a hundred
+thousand elements. Records do not count: they stay where they are."""
+_JOINED_MAX: Final = 512
+"""Longer buffers stand in the encoded message as they are: the same one may stand there many times."""
+_BAD_BYTES: Final = (Fault, IndexError, UnicodeDecodeError, struct.error)
+_BAD_VALUES: Final = (Fault, AttributeError, TypeError, UnicodeEncodeError, OverflowError, struct.error)
 
 
 class Malformed(ValueError):
@@ -59,7 +69,21 @@ def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     try:
         result: tuple[T, int] = decoder.run(view, position)
-    except (Fault, IndexError, UnicodeDecodeError, struct.error) as error:
+    except _BAD_BYTES as error:
+        field = decoder.field_at(error.__traceback__)
+        raise Malformed(cls.__name__, version, field, _reason(error)) from error
+    return result
+
+
+def decode_in_steps(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> Steps[tuple[T, int]]:
+    """As `decode_from`. A message that would take more than `DECODED_BYTES_MAX` raises `Malformed`."""
+    decoder = cls.__stepwise_decoders__.get(version)  # type: ignore[attr-defined]
+    if decoder is None:
+        decoder = _compile(cls, version, "__stepwise_decoders__", compile_stepwise_decoder)
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    try:
+        result: tuple[T, int] = yield from decoder.run(view, position, DECODED_BYTES_MAX)
+    except _BAD_BYTES as error:
         field = decoder.field_at(error.__traceback__)
         raise Malformed(cls.__name__, version, field, _reason(error)) from error
     return result
@@ -86,10 +110,45 @@ def encode_parts(message: object, version: int) -> list[Any]:
         encoder = _compile(cls, version, "__encoders__", compile_encoder)
     try:
         parts: list[Any] = encoder.run(message)
-    except (Fault, AttributeError, TypeError, UnicodeEncodeError, OverflowError, struct.error) as error:
+    except _BAD_VALUES as error:
         field = encoder.field_at(error.__traceback__)
         raise Unencodable(cls.__name__, version, field, _reason(error)) from error
     return parts
+
+
+def encode_in_steps(message: object, version: int) -> Steps[list[Any]]:
+    """As `encode_parts`; small buffers are joined on the way."""
+    cls = type(message)
+    encoder = cls.__stepwise_encoders__.get(version)  # type: ignore[attr-defined]
+    if encoder is None:
+        encoder = _compile(cls, version, "__stepwise_encoders__", compile_stepwise_encoder)
+    parts: list[Any] = []
+    out: list[Any] = []
+    try:
+        for _ in encoder.run(message, out):
+            _join(out, parts)
+            yield
+    except _BAD_VALUES as error:
+        field = encoder.field_at(error.__traceback__)
+        raise Unencodable(cls.__name__, version, field, _reason(error)) from error
+    _join(out, parts)
+    return parts
+
+
+def _join(out: list[Any], parts: list[Any]) -> None:
+    """Move buffers to `parts`, the small ones joined."""
+    small: list[bytes] = []
+    for part in out:
+        if type(part) is bytes and len(part) <= _JOINED_MAX:
+            small.append(part)
+            continue
+        if small:
+            parts.append(b"".join(small))
+            small = []
+        parts.append(part)
+    if small:
+        parts.append(b"".join(small))
+    out.clear()
 
 
 def _compile(

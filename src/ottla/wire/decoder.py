@@ -5,6 +5,9 @@ Rule 1: fields of fixed width that follow each other are read by one `Struct`, t
 Rule 2: nothing is sliced, made or looped over before its length or count has been compared with the bytes left.
         Any other reading past the end raises IndexError or struct.error, which the caller turns into `Malformed`.
 Rule 3: an element of an array takes at least one byte, so a count cannot exceed the input.
+Rule 4: a stepwise decoder reads the same messages. It pauses (yields) after some hundred elements, so that a request of
+        a hundred thousand elements need not be decoded in one go, and it refuses a message whose objects would take
+        more memory than it was given: three bytes of input may become a hundred bytes of Python.
 """
 
 from struct import Struct
@@ -17,27 +20,66 @@ from ottla.wire.shapes import BadDeclaration, Field, Structure
 from ottla.wire.source import Compiled, Source
 from ottla.wire.types import STRING_MAX, Primitive
 
+_ELEMENTS_PER_STEP = 128
+_NUMBERS_PER_STEP = 4096
+_ROWS_MAX = 2048
+"""Longer arrays are read one by one where the decoder is stepwise: reading rows is one step."""
+_OBJECT_BYTES = 16  # What the garbage collector keeps beside an object.
+_NUMBER_BYTES = 32
+_LIST_BYTES = 72
+_POINTER_BYTES = 8
+# Whoever names something gets an answer about it, which takes memory, too.
+_ANSWER_BYTES = 128
+_WHOLE_ANSWER_BYTES = 256  # Where the element is but a number or a string, and the answer a structure.
+
 
 def compile_decoder(message: Message, structure: Structure, version: int) -> Compiled:
     """A function (view, position) that returns the message and the position after it."""
-    writer = _DecoderWriter(message, version)
+    writer = _DecoderWriter(message, version, stepwise=False)
+    return writer.compile(structure)
+
+
+def compile_stepwise_decoder(message: Message, structure: Structure, version: int) -> Compiled:
+    """A generator function (view, position, bytes of memory) that returns the message and the position after it."""
+    writer = _DecoderWriter(message, version, stepwise=True)
     return writer.compile(structure)
 
 
 class _DecoderWriter:
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: Message, version: int, *, stepwise: bool) -> None:
         self._version = version
         self._flexible = message.is_flexible(version)
-        self._source = Source(f"{message.name} v{version} decoder", "b, p")
+        self._stepwise = stepwise
+        kind, arguments = ("stepwise decoder", "b, p, left") if stepwise else ("decoder", "b, p")
+        self._source = Source(f"{message.name} v{version} {kind}", arguments)
         self._run: list[tuple[str, str]] = []  # Letter for `struct`, target.
         self._run_labels: list[str] = []
 
     def compile(self, structure: Structure) -> Compiled:
         self._add("end = len(b)", "")
+        if self._stepwise:
+            self._add("k = 0", "")
         target = self._structure(structure, "")
         self._flush()
         self._add(f"return {target}, p", "")
+        if self._stepwise:
+            self._add("yield", "")  # Never reached: a generator also where the message has no array.
         return self._source.compile()
+
+    # -- steps
+
+    def _spend(self, weight: str, label: str) -> None:
+        """So much memory is about to be taken."""
+        self._add(f"left -= {weight}", label)
+        with self._source.block("if left < 0", label):
+            self._add(f"{self._runtime('takes_too_much')}()", label)
+
+    def _pause(self, elements: str, label: str) -> None:
+        """So many elements were read."""
+        self._add(f"k += {elements}", label)
+        with self._source.block(f"if k >= {_ELEMENTS_PER_STEP}", label):
+            self._add("k = 0", label)
+            self._add("yield", label)
 
     def _add(self, line: str, label: str) -> None:
         self._source.add(line, label)
@@ -202,7 +244,11 @@ class _DecoderWriter:
             "bytes": "b[p:q].tobytes()",
             "records": "b[p:q]",
         }
+        if self._stepwise and primitive.name == "bytes":
+            self._spend("q - p", label)
         self._add(f"{target} = {value[primitive.name]}", label)
+        if self._stepwise and primitive.name == "string":
+            self._spend(f"{target}.__sizeof__()", label)  # One character of four bytes makes all of them four.
         self._add("p = q", label)
 
     def _array(self, f: Field, target: str, nullable: bool, compact: bool, label: str) -> None:
@@ -229,18 +275,38 @@ class _DecoderWriter:
         if f.primitive is not None and f.primitive.code:
             code = f.primitive.code
             reader: Any = runtime.read_uuids if f.primitive.name == "uuid" else runtime.number_reader(code)
-            self._add(f"{target} = {self._source.constant('read_array', reader)}(b, p, n)", label)
-            self._add(f"p += n * {f.primitive.size}", label)
+            self._numbers(self._source.constant("read_array", reader), f.primitive.size, target, label)
             return
+        if self._stepwise:
+            self._spend(f"n * {self._weight(f)}", label)
         if f.in_rows and f.structure is not None and RowReader.can_read(f.structure):
             reader = RowReader(f.structure, self._version, flexible=self._flexible)
-            self._add(f"rows = {target} = {self._source.constant('read_rows', reader)}(b, p, n)", label)
+            read = f"{self._source.constant('read_rows', reader)}(b, p, n)"
+            if self._stepwise:
+                read += f" if n <= {_ROWS_MAX} else None"
+            self._add(f"rows = {target} = {read}", label)
             with self._source.block("if rows is not None", label):
                 self._add(f"p += n * {smallest}", label)
             with self._source.block("else", label):
                 self._one_by_one(f, target, compact, label)
         else:
             self._one_by_one(f, target, compact, label)
+
+    def _numbers(self, read: str, size: int, target: str, label: str) -> None:
+        """An array of values of one width."""
+        if not self._stepwise:
+            self._add(f"{target} = {read}(b, p, n)", label)
+            self._add(f"p += n * {size}", label)
+            return
+        self._spend(f"n * {_NUMBER_BYTES + _POINTER_BYTES + size + _WHOLE_ANSWER_BYTES}", label)
+        items = self._source.variable("items")
+        self._add(f"{items} = {target} = []", label)
+        with self._source.block("while n", label):
+            self._add(f"m = min(n, {_NUMBERS_PER_STEP})", label)
+            self._add(f"{items} += {read}(b, p, m)", label)
+            self._add(f"p += m * {size}", label)
+            self._add("n -= m", label)
+            self._pause("m >> 5", label)
 
     def _one_by_one(self, f: Field, target: str, compact: bool, label: str) -> None:
         items = self._source.variable("items")
@@ -254,6 +320,29 @@ class _DecoderWriter:
                 element = self._source.variable("e")
                 self._sized(f.primitive, element, False, compact, f"{label}[]")
             self._add(f"{items}.append({element})", label)
+            if self._stepwise:
+                self._pause("1", label)
+
+    # -- memory
+
+    def _weight(self, f: Field) -> int:
+        """How much memory an element and its answer take, beside its strings and the elements of its arrays."""
+        if f.structure is None:
+            return _POINTER_BYTES + _WHOLE_ANSWER_BYTES
+        return _POINTER_BYTES + _ANSWER_BYTES + self._structure_weight(f.structure)
+
+    def _structure_weight(self, structure: Structure) -> int:
+        total = _OBJECT_BYTES + structure.cls.__basicsize__
+        for f in structure.fields:
+            if f.array:
+                total += _LIST_BYTES
+            elif f.structure is not None:
+                total += self._structure_weight(f.structure)
+            elif f.primitive is not None and f.primitive.code:
+                total += _NUMBER_BYTES
+            elif f.primitive is not None and f.primitive.name == "records":
+                total += 3 * _LIST_BYTES  # A view of the input.
+        return total
 
     # -- smallest sizes
 

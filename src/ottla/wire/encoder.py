@@ -5,6 +5,7 @@ Rule 2: a value that the version cannot carry is refused, unless the field is ig
 Rule 3: record data is never copied: the encoder returns a list of buffers in which it stands as it was given.
 Rule 4: values are not checked one by one. A wrong one makes `struct` or an attribute look-up fail; the line that failed
         tells the field.
+Rule 5: a stepwise encoder writes the same bytes, and pauses (yields) after some elements: an answer may have very many.
 """
 
 from collections.abc import Iterator
@@ -12,33 +13,51 @@ from contextlib import contextmanager
 from struct import Struct
 
 from ottla.wire import runtime
-from ottla.wire.rows import RowReader, Rows
+from ottla.wire.rows import Rows, Shared
 from ottla.wire.schema import Message
 from ottla.wire.shapes import Field, Structure
 from ottla.wire.source import Compiled, Source
 from ottla.wire.types import Primitive
 
 _ZERO = "x"  # A byte of zero, for which `struct` takes no argument.
+_ELEMENTS_PER_STEP = 64
+_PACKED_KINDS = (Rows, Shared)
 
 
 def compile_encoder(message: Message, structure: Structure, version: int) -> Compiled:
     """A function (message) that returns a list of buffers."""
-    return _EncoderWriter(message, version).compile(structure)
+    return _EncoderWriter(message, version, stepwise=False).compile(structure)
+
+
+def compile_stepwise_encoder(message: Message, structure: Structure, version: int) -> Compiled:
+    """A generator function (message, out) that appends buffers to `out`, which may be emptied at every pause."""
+    return _EncoderWriter(message, version, stepwise=True).compile(structure)
 
 
 class _EncoderWriter:
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: Message, version: int, *, stepwise: bool) -> None:
         self._version = version
         self._flexible = message.is_flexible(version)
-        self._source = Source(f"{message.name} v{version} encoder", "o")
+        self._stepwise = stepwise
+        self._layout = f"{message.name} v{version}"
+        kind, arguments = ("stepwise encoder", "o, out") if stepwise else ("encoder", "o")
+        self._source = Source(f"{self._layout} {kind}", arguments)
         self._run: list[tuple[str, str]] = []  # Letter for `struct`, value.
         self._run_labels: list[str] = []
         self._out = "out"
 
     def compile(self, structure: Structure) -> Compiled:
-        with self._buffers("out"):
+        if self._stepwise:
+            self._add("k = 0", "")
+            self._add("w_out = out.append", "")
             self._structure(structure, "o", "")
-        self._add("return out", "")
+            self._flush()
+            self._add("return", "")
+            self._add("yield", "")  # Never reached: a generator also where the message has no array.
+        else:
+            with self._buffers("out"):
+                self._structure(structure, "o", "")
+            self._add("return out", "")
         return self._source.compile()
 
     def _add(self, line: str, label: str) -> None:
@@ -226,25 +245,25 @@ class _EncoderWriter:
             write = runtime.write_uuids if uuids else runtime.number_writer(f.primitive.code)
             self._append(f"{self._source.constant('write_array', write)}({items})", label)
             return
-        if f.in_rows and f.structure is not None and RowReader.can_read(f.structure):
-            self._rows(f, items, compact, label)
+        if f.in_rows and f.structure is not None:
+            self._packed_array(f, items, compact, label)
         else:
             self._elements(f, items, compact, label)
 
-    def _rows(self, f: Field, items: str, compact: bool, label: str) -> None:
-        """Rows do not change, so that their bytes are kept with them: an answer may be given many times."""
-        body, rows = self._source.variable("body"), self._source.constant("Rows", Rows)
-        packed = f"{items}.packed[{self._source.name!r}]"
+    def _packed_array(self, f: Field, items: str, compact: bool, label: str) -> None:
+        """An array that is `Packed` keeps its bytes: it may stand in many places, and in many answers."""
+        body, kept = self._source.variable("body"), self._source.variable("kept")
+        key = repr(f"{self._layout} {label}")
         self._flush()
-        self._add(f"is_rows = type({items}) is {rows}", label)
-        with self._source.block(f"if is_rows and {self._source.name!r} in {items}.packed", label):
-            self._add(f"{body} = {packed}", label)
-        with self._source.block("else", label):
+        kinds = self._source.constant("packed_kinds", _PACKED_KINDS)
+        self._add(f"{kept} = {items}.packed if type({items}) in {kinds} else None", label)
+        self._add(f"{body} = {kept}.get({key}) if {kept} is not None else None", label)
+        with self._source.block(f"if {body} is None", label):
             with self._buffers(body):
                 self._elements(f, items, compact, label)
             self._add(f"{body} = b''.join({body})", label)
-            with self._source.block("if is_rows", label):
-                self._add(f"{packed} = {body}", label)
+            with self._source.block(f"if {kept} is not None", label):
+                self._add(f"{kept}[{key}] = {body}", label)
         self._append(body, label)
 
     def _elements(self, f: Field, items: str, compact: bool, label: str) -> None:
@@ -256,3 +275,8 @@ class _EncoderWriter:
                 assert f.primitive is not None
                 self._sized(f.primitive, element, False, compact, f"{label}[]")
             self._flush()
+            if self._stepwise:
+                self._add("k += 1", label)
+                with self._source.block(f"if k >= {_ELEMENTS_PER_STEP}", label):
+                    self._add("k = 0", label)
+                    self._add("yield", label)

@@ -182,6 +182,7 @@ class Error(IntEnum):
 
 
 _TEXT_START, _TEXT_END = 1_000, 500
+_BRIEF = 200
 
 
 def _shortened(text: str) -> str:
@@ -201,3 +202,8 @@ class Refused(Exception):
         self.error = error
         self.text = error.text if text is None else _shortened(text)
         super().__init__(f"{error.name}: {self.text}")
+
+    @property
+    def brief(self) -> str:
+        """For an answer that has one for each of many partitions: all of them may quote the long name of a topic."""
+        return self.text if len(self.text) <= _BRIEF else self.text[:_BRIEF] + "..."

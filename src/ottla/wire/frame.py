@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from ottla.wire.api import ApiKey, request_class, response_class
-from ottla.wire.codec import Malformed, decode_from, encode_parts
+from ottla.wire.codec import Malformed, Steps, decode_from, decode_in_steps, encode_in_steps, encode_parts
 from ottla.wire.headers import RequestHeader, ResponseHeader
 from ottla.wire.schema import Message, message_of, structure_of
 from ottla.wire.shapes import Structure
@@ -75,11 +75,20 @@ def response_header_version(message: Message, version: int) -> int:
 
 def decode_request(frame: Buffer) -> Request:
     """The request in a frame. Raises `Malformed`, or `UnknownRequest` when there is no such request."""
-    plain = _decode_plain_header(frame)
-    if plain is not None:
-        how, version, correlation_id, client_id, position = plain
-        body, _ = decode_from(how.cls, version, frame, position)
-        return tuple.__new__(Request, (how.api_key, version, correlation_id, client_id, body))
+    how, version, correlation_id, client_id, position = _decode_plain_header(frame) or _decode_header(frame)
+    # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
+    body, _ = decode_from(how.cls, version, frame, position)
+    return tuple.__new__(Request, (how.api_key, version, correlation_id, client_id, body))
+
+
+def decode_request_in_steps(frame: Buffer) -> Steps[Request]:
+    """As `decode_request`, for a frame that may hold very much; see `codec.decode_in_steps`."""
+    how, version, correlation_id, client_id, position = _decode_plain_header(frame) or _decode_header(frame)
+    body, _ = yield from decode_in_steps(how.cls, version, frame, position)
+    return Request(how.api_key, version, correlation_id, client_id, body)
+
+
+def _decode_header(frame: Buffer) -> "tuple[_Known, int, int, str | None, int]":
     if len(frame) < _FIRST_OF_HEADER.size:
         raise Malformed("RequestHeader", _PLAIN_REQUEST_HEADER, "", "is cut short")
     api_key, version, _ = _FIRST_OF_HEADER.unpack_from(frame)
@@ -87,9 +96,7 @@ def decode_request(frame: Buffer) -> Request:
     if known is None:
         raise UnknownRequest(decode_from(RequestHeader, _PLAIN_REQUEST_HEADER, frame)[0])
     header, position = decode_from(RequestHeader, known.header_version, frame)
-    # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
-    body, _ = decode_from(known.cls, version, frame, position)
-    return Request(known.api_key, version, header.correlation_id, header.client_id, body)
+    return known, version, header.correlation_id, header.client_id, position
 
 
 def _decode_plain_header(frame: Buffer) -> "tuple[_Known, int, int, str, int] | None":
@@ -176,6 +183,14 @@ def encode_response(body: object, version: int, correlation_id: int) -> list[Any
         return _joined(how.header.pack(correlation_id), body, version)
     message = b"".join(encode_parts(body, version))
     return [how.size_and_header.pack(how.header.size + len(message), correlation_id) + message]
+
+
+def encode_response_in_steps(body: object, version: int, correlation_id: int) -> Steps[list[Any]]:
+    """As `encode_response`, for a body that may hold very much; see `codec.encode_in_steps`."""
+    cls = type(body)
+    how = _known_answers.get((cls, version)) or _known_answer(cls, version)
+    parts = yield from encode_in_steps(body, version)
+    return [how.size_and_header.pack(how.header.size + sum(map(len, parts)), correlation_id), *parts]
 
 
 class _KnownAnswer(NamedTuple):

@@ -1,4 +1,4 @@
-"""Arrays of structures that are read column by column.
+"""Arrays of structures that are read column by column, and arrays whose bytes are kept.
 
 Rule 1: elements whose strings are all empty or all null, and that bring no tagged fields, take the same number of bytes
         each, so that one call reads a field of all of them. An array that has any other element is read one by one.
@@ -19,18 +19,59 @@ _SLICE_ROWS: Final = 256
 _LAYOUTS_KEPT: Final = 64
 
 
-class Rows(Sequence[T]):
+class Packed(Sequence[T]):
+    """An array that is never changed: once it was encoded, its bytes stand wherever it does."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self) -> None:
+        self.packed: dict[str, bytes] = {}
+        """The elements' bytes, by message, version and field."""
+
+
+class Shared(Packed[T]):
+    """The same elements in many places of an answer: encoded once, and in memory once."""
+
+    __slots__ = ("_elements",)
+
+    def __init__(self, elements: Sequence[T]) -> None:
+        super().__init__()
+        self._elements = elements
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._elements)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._elements[index]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, Shared) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+class Rows(Packed[T]):
     """The elements of an array, kept as columns; they themselves are made when one of them is first asked for."""
 
-    __slots__ = ("_cls", "_columns", "_count", "_made", "packed")
+    __slots__ = ("_cls", "_columns", "_count", "_made")
 
     def __init__(self, cls: type[T], count: int, columns: Mapping[str, Sequence[Any]]) -> None:
+        super().__init__()
         self._cls = cls
         self._count = count
         self._columns = columns
         self._made: list[T] | None = None
-        self.packed: dict[str, bytes] = {}
-        """The elements' bytes, by the name of the codec that wrote them."""
 
     def column(self, name: str) -> Sequence[Any]:
         """A field of every element."""

@@ -10,6 +10,8 @@ from ottla.wire.types import STRING_MAX
 ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
 _TWO_BYTES: Final = Struct(">BB").pack
 _THREE_BYTES: Final = Struct(">BBB").pack
+_TAGS_MAX: Final = 256
+"""No structure of Kafka's has more than ten tagged fields; each that is unknown has to be looked at to be skipped."""
 _SMALL_ARRAY: Final = 16  # Up to this length the layout is prepared, beyond it is made for the occasion.
 
 
@@ -73,6 +75,8 @@ def tag_count(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
         count, position = uvarint_tail(buffer, position, first)
     if count * 2 > len(buffer) - position:  # Each has a tag and a size.
         bad_count(count, len(buffer) - position)
+    if count > _TAGS_MAX:
+        raise Fault(f"are {count}; at most {_TAGS_MAX} are read")
     return count, position
 
 
@@ -139,6 +143,10 @@ def bad_count(count: int, left: int) -> NoReturn:
     if count == -1:
         raise Fault("is null, which this version does not allow")
     raise Fault(f"has a count of {count} with {left} bytes left")
+
+
+def takes_too_much() -> NoReturn:
+    raise Fault("has more elements than there is memory for in a request")
 
 
 def bad_tag_size(size: int, used: int) -> NoReturn:

@@ -139,7 +139,8 @@ def message(
         if not (cls.__doc__ or "").strip():
             raise BadDeclaration(f"{name}: a message needs a sentence that says what it is for")
         facts = Message(name, range(first, last + 1), flexible, api_key, record_type, listeners, unstable)
-        declared = _declare(cls, {"__message__": facts, "__decoders__": {}, "__encoders__": {}})
+        codecs = ("__decoders__", "__encoders__", "__stepwise_decoders__", "__stepwise_encoders__")
+        declared = _declare(cls, {"__message__": facts, **{kind: {} for kind in codecs}})
         _check_versions(facts, structure_of(declared), name)
         return declared
 

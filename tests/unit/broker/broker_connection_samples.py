@@ -4,8 +4,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.broker.backlog import Backlog
 from ottla.broker.connection import Connection
 from ottla.broker.connections import Connections
+from ottla.broker.frame_memory import FrameMemory
 from ottla.broker.intake import Intake
 from ottla.broker.rooms import Rooms
 from ottla.broker.vigil import Vigil
@@ -49,6 +51,8 @@ def new_connection() -> tuple[Connection, Transport]:
         request_bytes_max=REQUEST_BYTES_MAX,
         intake=Intake(1 << 16, clock),
         rooms=Rooms(1 << 16),
+        frame_memory=FrameMemory(-1),
+        backlog=Backlog(clock),
         vigil=Vigil(processors=1),
     )
     connection, transport = Connection(node, "PLAINTEXT"), Transport()

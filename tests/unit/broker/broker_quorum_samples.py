@@ -5,6 +5,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.broker.backlog import Backlog
 from ottla.broker.quorum import MetadataQuorum
 from ottla.config import Config
 from ottla.core.metadata.brokers import Registration, register, unfence
@@ -92,6 +93,7 @@ class Home:
             clock=self.clock,
             node_id=1,
             cluster_id="cluster",
+            backlog=Backlog(self.clock),
         )
 
 

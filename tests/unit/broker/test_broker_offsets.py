@@ -1,14 +1,15 @@
 """ListOffsets: which timestamps below zero mean something, and since when."""
 
 import asyncio
-from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ottla.broker.backlog import Backlog
 from ottla.broker.dispatch import Call
 from ottla.broker.handlers.offsets import MAX_TIMESTAMP, SPECIAL_SINCE, list_offsets
+from ottla.io.clock import SystemClock
 from ottla.storage.segment_files import TimeFound
 from ottla.wire.api.list_offsets import (
     ListOffsetsPartition,
@@ -43,15 +44,11 @@ def answer_of(node: Any, timestamp: int, version: int) -> ListOffsetsPartitionRe
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
     connection: Any = SimpleNamespace(peer="test")
-    result = list_offsets(request, Call(node, connection, 2, version, 1, None))
-    response = result if isinstance(result, ListOffsetsResponse) else asyncio.run(_awaited(result))
+    node.backlog = Backlog(SystemClock())
+    response = asyncio.run(list_offsets(request, Call(node, connection, 2, version, 1, None)))
     [topic] = decode(ListOffsetsResponse, version, encode(response, version)).topics
     [partition] = topic.partitions
     return partition
-
-
-async def _awaited(result: Awaitable[ListOffsetsResponse]) -> ListOffsetsResponse:
-    return await result
 
 
 def error_of(timestamp: int, version: int) -> int:

@@ -257,3 +257,56 @@ def test_one_who_fails_to_send_keeps_nobody_else_waiting() -> None:
         assert len(failures) == 1, "the failure is told"
 
     asyncio.run(run())
+
+
+def test_client_that_takes_as_fast_as_is_sent_gets_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a hundred megabytes for one are a tenth of a second for all others."""
+
+    class Greedy:
+        """A socket that takes everything at once."""
+
+        def __init__(self, real: socket.socket) -> None:
+            self._real = real
+            self.taken = bytearray()
+
+        def send(self, data: bytes, _flags: int = 0) -> int:
+            self.taken += data
+            return len(data)
+
+        def fileno(self) -> int:
+            return self._real.fileno()
+
+        def close(self) -> None:
+            self._real.close()
+
+    async def main() -> None:
+        line = Line()
+        greedy = Greedy(line.outlet._socket)
+        monkeypatch.setattr(line.outlet, "_socket", greedy)
+        parts: list[Part] = [bytes([number % 251]) * 10_000 for number in range(2_000)]
+        line.outlet.send(parts)
+        rounds = [len(greedy.taken)]
+        while line.outlet.queued_bytes:
+            await asyncio.sleep(0)
+            rounds.append(len(greedy.taken) - sum(rounds))
+        assert max(rounds) < 5 << 20
+        assert len(rounds) >= 4
+        assert greedy.taken == b"".join(cast(list[bytes], parts))
+        assert line.drained == 1
+        line.close()
+
+    asyncio.run(main())
+
+
+def test_same_buffer_may_stand_in_an_answer_many_times() -> None:
+    async def main() -> None:
+        line = Line()
+        shared = b"x" * 70_000
+        line.outlet.send([b"head", *[shared] * 100, b"", b"tail"])
+        assert line.outlet.queued_bytes > 6 << 20
+        held = line.outlet.queued_buffers
+        assert sum({id(part): len(part) for part in held}.values()) < 200_000
+        assert await line.receive(8 + 7_000_000) == b"head" + shared * 100 + b"tail"
+        line.close()
+
+    asyncio.run(main())

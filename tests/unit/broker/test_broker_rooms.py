@@ -45,12 +45,13 @@ def test_a_connection_gives_its_room_back_with_the_last_byte_and_when_it_goes() 
     frames = [bytes([number]) * 40_000 for number in range(3)]
     sent = b"".join(pack(">i", len(frame)) + frame for frame in frames)
     arrive(connection, sent[:50_000])
-    room = connection._own
-    assert room is not None
+    assert connection._half is not None
+    room = connection._half._room
     arrive(connection, sent[50_000 : 2 * 40_004])
     assert connection.held_bytes == 0
     arrive(connection, sent[2 * 40_004 : 100_000])
-    assert connection._own is room, "the same one holds the next half"
+    assert connection._half is not None
+    assert connection._half._room is room, "the same one holds the next half"
     connection.connection_lost(None)
     assert rooms.take(40_000) is room
     assert taken == frames[:2]

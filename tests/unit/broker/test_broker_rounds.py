@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from lane_home import LaneHome
 
 from ottla import kernel
+from ottla.broker.backlog import Backlog
 from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
 from ottla.broker.connections import Connections
+from ottla.broker.frame_memory import FrameMemory
 from ottla.broker.intake import Intake
 from ottla.broker.outbox import Outbox
 from ottla.broker.rooms import Rooms
@@ -36,6 +38,8 @@ class Home(LaneHome):
         self.request_bytes_max = SHARED_BUFFER_BYTES
         self.intake = Intake(1 << 12, self.clock)
         self.rooms = Rooms(1 << 12)
+        self.frame_memory = FrameMemory(-1)
+        self.backlog = Backlog(self.clock)
         self.outbox = Outbox()
         self.vigil = Vigil(processors=2)
 

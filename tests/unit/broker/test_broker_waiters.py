@@ -181,3 +181,40 @@ def test_the_heap_is_made_anew_when_most_of_it_has_left() -> None:
         await asyncio.sleep(3)
 
     assert [name for name, _ in simulated(scenario).told] == ["300", "450", "500", "700", "900"]
+
+
+def test_thousands_that_wait_for_one_partition_are_told_some_at_a_time() -> None:
+    """Each looks for itself what there is, and others have their turn in between."""
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(1_000):
+            scene.wait(f"reader {number}")
+        scene.topic.grow(1)
+        told = []
+        while len(scene.told) < 1_000:
+            before = len(scene.told)
+            await asyncio.sleep(0)
+            told.append(len(scene.told) - before)
+        assert max(told) <= 100
+        assert [name for name, _ in scene.told] == [f"reader {number}" for number in range(1_000)]
+
+    simulated(scenario)
+
+
+def test_coroutine_may_wait_and_give_up() -> None:
+    async def scenario(scene: Scene) -> None:
+        async def waits(name: str) -> str:
+            waiter = Waiter(scene.room, (scene.topic,), 1, 500, lambda: name, committed_only=False)
+            look = await waiter
+            return look()  # type: ignore[no-any-return]
+
+        one, other = asyncio.ensure_future(waits("one")), asyncio.ensure_future(waits("other"))
+        await asyncio.sleep(0)
+        other.cancel()
+        await asyncio.sleep(0)
+        assert len(scene.topic.waiters) == len(scene.room) == 1
+        scene.topic.grow(1)
+        assert await one == "one"
+        assert other.cancelled()
+
+    simulated(scenario)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ottla.kernel import HEADER_SIZE, Checked, Filtered, InvalidRecords, read_header, reference
+from ottla.kernel import HEADER_SIZE, Checked, CorruptBatch, Filtered, InvalidRecords, TakesLong, read_header, reference
 from ottla.wire.errors import Refused
 
 
@@ -30,8 +30,12 @@ def outcome(work: Callable[[], object]) -> object:
         return plain(work())
     except InvalidRecords as invalid:
         return type(invalid), invalid.error, common(invalid.text), invalid.record_errors
+    except CorruptBatch as corrupt:
+        return CorruptBatch, common(corrupt.text)
     except Refused as refused:
         return type(refused), refused.error, common(refused.text)
+    except TakesLong as long:
+        return type(long)
     except ValueError as mistake:
         return type(mistake), str(mistake)
 

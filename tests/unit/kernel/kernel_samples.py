@@ -145,4 +145,5 @@ produce_rules = st.builds(
     level=st.none(),
     max_message_bytes=st.sampled_from([None, None, 100, 200]),
     from_client=st.booleans(),
+    at_once_max=st.sampled_from([None, None, 100, 400, 1 << 20]),
 )

@@ -354,3 +354,46 @@ def test_hostile_batches_are_refused_with_a_type(data: st.DataObject) -> None:
         return
     assert kernel.scan(checked.batch).headers == [checked.header]
     assert len(kernel.read_records(checked.batch)) == checked.header.count
+
+
+# What takes long.
+
+
+def many(count: int, codec: Codec) -> bytes:
+    return produced(*(Record(number, T, b"key", bytes(100)) for number in range(count)), codec=codec)
+
+
+@pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name.lower())
+def test_batch_with_more_than_may_be_checked_at_once_is_left_alone(codec: Codec) -> None:
+    """An event loop would be held up: by a few kilobytes, too, which unpack to megabytes."""
+    batch = bytearray(many(2_000, codec))
+    at_once = RULES._replace(at_once_max=100_000)
+    before = bytes(batch)
+    with pytest.raises(kernel.TakesLong):
+        kernel.check_produced(batch, at_once, T)
+    assert bytes(batch) == before
+    assert check(batch).header.count == 2_000, "who has the time finds it good"
+    assert check(many(500, codec), at_once).header.count == 500
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name.lower())
+def test_bomb_is_not_unpacked_any_further_than_what_may_be_checked_at_once(codec: Codec) -> None:
+    bomb = kernel.build_batch([Record(0, T, None, bytes(70 << 20))], codec=codec)
+    with pytest.raises(kernel.TakesLong):
+        check(bomb, RULES._replace(at_once_max=1 << 20))
+    assert "unpack to more than" in refused(bomb).text or "damaged" in refused(bomb).text
+
+
+def test_damaged_stream_is_refused_at_once() -> None:
+    batch = bytearray(many(2_000, Codec.GZIP))
+    batch[kernel.HEADER_SIZE] ^= 0xFF
+    batch = sealed(batch)
+    with pytest.raises(InvalidRecords):
+        check(batch, RULES._replace(at_once_max=100_000))
+
+
+def test_batch_that_is_to_be_compressed_anew_takes_long_sooner() -> None:
+    anew = RULES._replace(codec=Codec.GZIP, at_once_max=100_000)
+    assert check(many(100, Codec.NONE), anew).recompressed
+    with pytest.raises(kernel.TakesLong):
+        check(many(200, Codec.NONE), anew)

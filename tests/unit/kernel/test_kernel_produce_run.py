@@ -86,6 +86,26 @@ def test_requests_that_are_alike_are_taken_together() -> None:
     assert all(batch.obj is arrived.obj for batch in run.batches), "they were copied"
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_run_takes_no_more_at_a_time_than_may_be_checked_at_once(codec: Codec) -> None:
+    """A buffer full of small requests may unpack to gigabytes."""
+    batch = bytes(build_batch([Record(number, T, b"k", bytes(100)) for number in range(100)], codec=codec))
+    one = request_of(batch)
+    run = begun(DEFAULTS._replace(at_once_max=25_000))
+    ends = [taken(run, one * 10)]
+    while (end := ends[-1]) is not None and end < 10 * len(one):
+        ends.append(taken(run, one * 10, end))
+    assert ends == [3 * len(one), 6 * len(one), 9 * len(one), 10 * len(one)]
+
+
+def test_batch_that_takes_long_is_for_others_to_check() -> None:
+    batch = bytes(build_batch([Record(number, T, b"k", bytes(100)) for number in range(100)], codec=Codec.GZIP))
+    run = begun(DEFAULTS._replace(at_once_max=10_000))
+    assert taken(run, request_of(batch)) is None
+    small = request_of(batch_of(3))
+    assert taken(run, small + request_of(batch)) == len(small)
+
+
 def test_a_run_goes_on_with_what_others_sent() -> None:
     first, second = request_of(batch_of(2), 1), request_of(batch_of(3), 2, rest=b"other")
     run = begun()

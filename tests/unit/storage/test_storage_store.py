@@ -22,7 +22,7 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.faults import EIO, Fault
 from ottla.storage.log_directory import DirectoryInUse, WrongDirectory
 from ottla.storage.partition_log import PartitionLog
-from ottla.storage.store import LogStore
+from ottla.storage.store import LogStore, NewLog
 from ottla.wire.errors import Error, Refused
 
 SETTINGS = config(segment_bytes=300)
@@ -201,6 +201,57 @@ def test_deleting_many_costs_as_many_syncs_as_deleting_one(tmp_path: Path) -> No
         return spent
 
     assert asyncio.run(syncs(20)) == asyncio.run(syncs(1)) > 0
+
+
+def test_deleting_in_parts_costs_the_syncs_of_one(tmp_path: Path) -> None:
+    """Four thousand topics took a minute: the checkpoints of all partitions were written again for each."""
+
+    async def syncs(partitions: int) -> int:
+        disk = SyncCounting()
+        store = await opened([str(tmp_path / str(partitions))], disk)
+        for partition in range(partitions):
+            make(store, f"topic{partition}", records=1).log.advance_high_watermark(1)
+        make(store, "other", records=1).log.advance_high_watermark(1)
+        store.checkpoint()
+        disk.syncs = 0
+        for partition in range(partitions):
+            await store.delete_some([(f"topic{partition}", 0)])
+            assert (f"topic{partition}", 0) not in store.logs
+        assert disk.syncs == 0
+        await store.end_delete()
+        spent = disk.syncs
+        assert list(store.logs) == list(store.directories[0].high_watermarks) == [("other", 0)]
+        await store.end_delete()
+        assert disk.syncs == spent, "there is nothing left to do"
+        for directory in store.directories:
+            directory.close(clean=False)
+        store = await opened([str(tmp_path / str(partitions))], disk)
+        assert list(store.directories[0].high_watermarks) == [("other", 0)], "it is written down"
+        assert list(store.logs) == [("other", 0)]
+        await store.close()
+        return spent
+
+    assert asyncio.run(syncs(20)) == asyncio.run(syncs(1)) > 0
+
+
+def test_logs_that_are_made_together_are_spread_as_if_one_by_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        paths = [str(tmp_path / name) for name in "abc"]
+        store = await opened(paths)
+        make(store, "there")
+        wanted = [NewLog("topic", partition, bytes(16), Config.of()) for partition in range(8)]
+        made = await store.create_some([*wanted, NewLog("there", 0, bytes(16), Config.of())])
+        assert isinstance(made[-1], Refused)
+        assert made[-1].error is Error.TOPIC_ALREADY_EXISTS
+        assert [log.key for log in made[:-1] if isinstance(log, PartitionLog)] == [("topic", n) for n in range(8)]
+        assert all(store.logs[log.key] is log for log in made if isinstance(log, PartitionLog))
+        assert sorted(where(store).values()) == [*"aaa", *"bbb", *"ccc"]
+        await store.close()
+        store = await opened(paths)
+        assert len(store.logs) == 9
+        await store.close()
+
+    asyncio.run(scenario())
 
 
 def test_what_was_deleted_before_a_crash_is_removed_at_the_next_start(tmp_path: Path) -> None:

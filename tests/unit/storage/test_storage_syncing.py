@@ -131,7 +131,7 @@ def operations() -> dict[str, Callable[[Place], object]]:
         "delete records": lambda place: place.log.delete_records(5),
         "retain": lambda place: place.log.retain(NOW + 10**9),
         "checkpoint": lambda place: place.directory.checkpoint(
-            recovery_points={KEY: 7}, high_watermarks={KEY: 7}, log_starts={KEY: 1}
+            recovery_points={KEY: 7}, high_watermarks={KEY: 7}, log_starts={KEY: 0}
         ),
     }
 

@@ -1,17 +1,16 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: who is there and who leads what."""
 
-from collections.abc import Awaitable, Iterable
+from bisect import bisect_left
 from typing import Final
 
 from ottla.broker.dispatch import Call
-from ottla.broker.handlers.topics import surroundings
+from ottla.broker.handlers.topics import make_topics
 from ottla.config import AUTO_CREATE_TOPICS_ENABLE
 from ottla.config.network import MAX_REQUEST_PARTITION_SIZE_LIMIT
-from ottla.core.metadata import topics
 from ottla.core.metadata.names import is_internal, name_fault
 from ottla.core.metadata.views import (
+    PartitionsPage,
     brokers_seen,
-    describe_partitions,
     error_of_missing,
     topic_missing,
     topic_seen,
@@ -36,94 +35,111 @@ _IDS_SINCE: Final = 12
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def metadata(request: MetadataRequest, call: Call) -> MetadataResponse | Awaitable[MetadataResponse]:
+async def metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
     """Topics by name or id, or all; a missing one is made where both sides want it."""
     asked, image = request.topics, call.node.metadata.image
     if asked is None or (call.version == 0 and not asked):
-        return _metadata(request, call, image.topic_names(), [])
-    if (refusal := _refusal(asked, call.version)) is not None:
-        return _metadata_refused(asked, refusal)
-    names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
-    ids = list(dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_UUID))
+        return await _metadata(request, call, await call.budget.sorted(image.topics), [])
+    try:
+        names, ids = await _names_and_ids(asked, call)
+    except Refused as refusal:
+        return await _metadata_refused(asked, refusal, call)
     if ids:
-        found = [(topic_id, image.topic_by_id(topic_id)) for topic_id in ids]
-        names = [topic.name for _, topic in found if topic is not None]
-        unknown = [topic_missing(None, Error.UNKNOWN_TOPIC_ID, topic_id) for topic_id, topic in found if topic is None]
-        return _metadata(request, call, names, unknown)
-    creates = request.allow_auto_topic_creation and call.node.config[AUTO_CREATE_TOPICS_ENABLE]
-    missing = [name for name in names if name not in image.topics and not name_fault(name) and not is_internal(name)]
-    if creates and missing:
-        return _metadata_after_creation(request, call, names, missing)
-    return _metadata(request, call, names, [])
+        names, unknown = {}, []
+        async for part in call.budget.parts(list(ids)):
+            found = [(topic_id, image.topic_by_id(topic_id)) for topic_id in part]
+            names |= {topic.name: None for _, topic in found if topic is not None}
+            unknown += [
+                topic_missing(None, Error.UNKNOWN_TOPIC_ID, topic_id) for topic_id, topic in found if topic is None
+            ]
+        return await _metadata(request, call, list(names), unknown)
+    errors: dict[str, Error] = {}
+    if request.allow_auto_topic_creation and call.node.config[AUTO_CREATE_TOPICS_ENABLE]:
+        errors = await _create_missing(list(names), call)
+    return await _metadata(request, call, list(names), [], errors)
 
 
-def _refusal(asked: list[MetadataRequestTopic], version: int) -> Refused | None:
-    """Why topics cannot be asked for so."""
-    by_id = any(topic.topic_id != NO_UUID for topic in asked)
-    if version < _IDS_SINCE and by_id:
-        return Refused(Error.INVALID_REQUEST, f"a topic by its id in Metadata version {version}")
-    if not by_id and any(topic.name is None for topic in asked):
-        return Refused(Error.INVALID_REQUEST, "a topic without a name or an id")
-    return None
+async def _names_and_ids(asked: list[MetadataRequestTopic], call: Call) -> tuple[dict[str, None], dict[bytes, None]]:
+    """In their order, each once."""
+    names: dict[str, None] = {}
+    ids: dict[bytes, None] = {}
+    is_unnamed = False
+    async for part in call.budget.parts(asked):
+        names |= {topic.name: None for topic in part if topic.name is not None}
+        ids |= {topic.topic_id: None for topic in part if topic.topic_id != NO_UUID}
+        is_unnamed = is_unnamed or any(topic.name is None for topic in part)
+    if ids and call.version < _IDS_SINCE:
+        raise Refused(Error.INVALID_REQUEST, f"a topic by its id in Metadata version {call.version}")
+    if is_unnamed and not ids:
+        raise Refused(Error.INVALID_REQUEST, "a topic without a name or an id")
+    return names, ids
 
 
-def _metadata_refused(asked: list[MetadataRequestTopic], refusal: Refused) -> MetadataResponse:
+async def _metadata_refused(asked: list[MetadataRequestTopic], refusal: Refused, call: Call) -> MetadataResponse:
     """As the client asked, so that it finds the error where it looks."""
     return MetadataResponse(
         brokers=[],
         cluster_id=None,
         controller_id=-1,
-        topics=[
-            MetadataResponseTopic(
+        topics=await call.budget.each(
+            asked,
+            lambda topic: MetadataResponseTopic(
                 error_code=refusal.error,
                 name=topic.name or "",
                 topic_id=topic.topic_id,
                 is_internal=False,
                 partitions=[],
-            )
-            for topic in asked
-        ],
+            ),
+        ),
         error_code=refusal.error,
     )
 
 
-async def _metadata_after_creation(
-    request: MetadataRequest, call: Call, names: list[str], missing: list[str]
-) -> MetadataResponse:
-    wanted = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[], configs=[])
-            for name in missing
+async def _create_missing(names: list[str], call: Call) -> dict[str, Error]:
+    """Make the topics that are not there; why some could not be made."""
+    image = call.node.metadata.image
+    missing: list[str] = []
+    async for part in call.budget.parts(names):
+        missing += [
+            name for name in part if name not in image.topics and not name_fault(name) and not is_internal(name)
         ]
+    if not missing:
+        return {}
+    wanted = CreateTopicsRequest(
+        topics=await call.budget.each(
+            missing,
+            lambda name: CreatableTopic(
+                name=name, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+            ),
+        )
     )
-    around = surroundings(call.node)
-    errors: dict[str, Error] = {}
     try:
-        made = await call.node.metadata.propose(lambda image: topics.create_topics(image, wanted, around))
-        errors = {topic.name: Error(topic.error_code) for topic in made.topics if topic.error_code}
+        made = await make_topics(wanted, call.node, call.budget)
     except Refused as refusal:
-        errors = dict.fromkeys(missing, refusal.error)
-    return _metadata(request, call, names, [], errors)
+        return dict.fromkeys(missing, refusal.error)
+    return {topic.name: Error(topic.error_code) for topic in made.topics if topic.error_code}
 
 
-def _metadata(
+async def _metadata(
     request: MetadataRequest,
     call: Call,
-    names: Iterable[str],
+    names: list[str],
     unknown: list[MetadataResponseTopic],
     errors: dict[str, Error] | None = None,
 ) -> MetadataResponse:
-    image, listener = call.node.metadata.image, call.connection.listener
+    image, listener, version = call.node.metadata.image, call.connection.listener, call.version
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
     told: list[MetadataResponseTopic] = []
     for name in names:
         topic = image.topics.get(name)
         if topic is not None:
-            told.append(topic_seen(image, topic, listener, call.version))
+            told.append(topic_seen(image, topic, listener, version))
         else:
             told.append(topic_missing(name, (errors or {}).get(name, error_of_missing(name))))
-    if request.include_topic_authorized_operations:
-        for one in told:
-            one.topic_authorized_operations = TOPIC_OPERATIONS
+        if call.budget.is_spent(1 + len(told[-1].partitions)):
+            await call.budget.give_way()
+    for one in told:
+        one.topic_authorized_operations = operations
     whole = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=brokers_seen(image, listener),
@@ -162,34 +178,49 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
     )
 
 
-def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
+async def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, call: Call
+) -> DescribeTopicPartitionsResponse:
     """Page by page, in the order of names; an empty list asks for all topics."""
     image, cursor = call.node.metadata.image, request.cursor
     everything = not request.topics
-    asked = image.topic_names() if everything else sorted({topic.name for topic in request.topics})
+    named: dict[str, None] = {}
+    async for part in call.budget.parts(request.topics):
+        named |= dict.fromkeys(topic.name for topic in part)
+    asked = await call.budget.sorted(named or image.topics)
     first_partition: dict[str, int] = {}
     if cursor is not None:
-        asked = [name for name in asked if name >= cursor.topic_name]
-        if cursor.partition_index < 0 or (not everything and cursor.topic_name not in asked):
-            # There is no such place to go on from. Only topics that were named can carry the error.
-            return DescribeTopicPartitionsResponse(
-                throttle_time_ms=0,
-                topics=[
-                    DescribeTopicPartitionsResponseTopic(
-                        error_code=Error.INVALID_REQUEST, name=topic.name, topic_id=NO_UUID, partitions=[]
-                    )
-                    for topic in request.topics
-                ],
-                next_cursor=None,
-            )
+        first = bisect_left(asked, cursor.topic_name)
+        if cursor.partition_index < 0 or (not everything and asked[first : first + 1] != [cursor.topic_name]):
+            return await _no_such_place(request, call)
+        asked = asked[first:]
         first_partition[cursor.topic_name] = cursor.partition_index
     limit = min(call.node.config[MAX_REQUEST_PARTITION_SIZE_LIMIT], request.response_partition_limit)
-    return describe_partitions(
+    page = PartitionsPage(
         image,
-        asked,
         call.connection.listener,
         first_partition=first_partition,
         limit=max(limit, 1),
         skip_missing=everything,
         operations=TOPIC_OPERATIONS,
+    )
+    for name in asked:
+        if page.is_full_before(name):
+            break
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    return page.response()
+
+
+async def _no_such_place(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
+    """The cursor names none to go on from. Only topics that were named can carry the error."""
+    return DescribeTopicPartitionsResponse(
+        throttle_time_ms=0,
+        topics=await call.budget.each(
+            request.topics,
+            lambda topic: DescribeTopicPartitionsResponseTopic(
+                error_code=Error.INVALID_REQUEST, name=topic.name, topic_id=NO_UUID, partitions=[]
+            ),
+        ),
+        next_cursor=None,
     )

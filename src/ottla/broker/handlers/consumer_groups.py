@@ -7,6 +7,7 @@ from typing import Final
 from ottla.broker.dispatch import Call
 from ottla.broker.handlers.groups import GROUP_OPERATIONS, client_host
 from ottla.config.groups import GROUP_COORDINATOR_REBALANCE_PROTOCOLS
+from ottla.core.coordination import hash_cost
 from ottla.core.groups.classic import Client
 from ottla.core.groups.consumer.description import not_described
 from ottla.core.groups.consumer.heartbeat import refused
@@ -18,6 +19,7 @@ from ottla.wire.api.consumer_group_describe import (
 )
 from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import Shared
 
 _CONSUMER: Final = "consumer"
 
@@ -39,11 +41,20 @@ def consumer_group_heartbeat(
 
 
 async def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Call) -> ConsumerGroupDescribeResponse:
-    described = [await _describe(group_id, call) for group_id in request.group_ids]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == Error.NONE:
+    """A group that is named again has the same description: it may have very many members."""
+    known: dict[str, DescribedGroup] = {}
+    described = []
+    for group_id in request.group_ids:
+        cost = 1
+        if group_id not in known:
+            group = known[group_id] = await _describe(group_id, call)
+            cost = hash_cost(group_id) + len(group.members)
+            group.members = Shared(group.members)
+            if request.include_authorized_operations and group.error_code == Error.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
+        described.append(known[group_id])
+        if call.budget.is_spent(cost):
+            await call.budget.give_way()
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=described)
 
 

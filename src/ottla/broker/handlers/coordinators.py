@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ottla.broker.dispatch import Call
 from ottla.broker.internal_topics import ensure_internal_topic
-from ottla.core.coordination import partition_of
+from ottla.core.coordination import hash_cost, partition_of
 from ottla.core.metadata.image import Endpoint
 from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -43,9 +43,12 @@ async def _find(keys: Iterable[str], key_type: int, call: Call) -> list[Coordina
         if topic is None:
             raise Refused(Error.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
         await ensure_internal_topic(call.node, topic)
-    except Refused as refusal:
-        return [_nobody(key, refusal.error) for key in keys]
-    return [_coordinator(key, topic, call) for key in keys]
+    except Refused as refused:
+        error = refused.error
+        return await call.budget.each(keys, lambda key: _nobody(key, error))
+    found = topic
+    # A long key takes long to be hashed.
+    return await call.budget.each(keys, lambda key: _coordinator(key, found, call), cost=hash_cost)
 
 
 def _is_share_key(key: str) -> bool:

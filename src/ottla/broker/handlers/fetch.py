@@ -8,9 +8,10 @@ Rule 3: a negative leader epoch, of whatever size, claims nothing.
 """
 
 from asyncio import gather
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.broker.backlog import at_once
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.broker.waiters import Waiter
@@ -28,6 +29,7 @@ from ottla.wire.api.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla.wire.codec import Steps
 from ottla.wire.errors import Error, Refused
 
 if TYPE_CHECKING:
@@ -47,6 +49,11 @@ WARM_MAX = 1 << 16
 _SESSION_IDS = 2**31 - 1
 _NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 _LEADER_TOLD: Final = (Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH)
+_AT_ONCE_MAX = 128
+"""Partitions of a session; more are read in turns."""
+_PARTITIONS_PER_STEP = 16
+_READ_COST = 4
+"""Of a partition that is read, counted in elements that are only looked at."""
 
 
 class _Read(NamedTuple):
@@ -94,20 +101,49 @@ def replica_id_of(request: FetchRequest, version: int) -> int:
 
 
 def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchResponse] | Waiter:
-    node = call.node
-    by_id = call.version >= TOPIC_IDS_SINCE
+    if call.is_wide or call.node.fetch_sessions.size_of(request.session_id) > _AT_ONCE_MAX:
+        return _fetch_in_turns(request, call)
     try:
-        new_id = node.random.randrange(_SESSION_IDS) + 1 if request.session_epoch == NEW_SESSION else NO_SESSION
-        asked = node.fetch_sessions.ask(request, by_id=by_id, new_id=new_id, now_ms=node.clock.monotonic_ms())
+        asked = at_once(_ask(request, call))
+    except Refused as refusal:
+        return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
+    terms = _Terms.of(request, call.node, call.version, call.connection.listener)
+    read = at_once(_read(terms, call.node, asked))
+    if _is_enough(terms, asked, read):
+        response = at_once(_response(asked, read, terms, call.node))
+        cold = [found for partition, found in read.large if not partition.log.is_warm(found)]
+        return _after_reading_ahead(call.node, cold, response) if cold else response
+    return _wait(terms, call, asked, read)
+
+
+async def _fetch_in_turns(request: FetchRequest, call: Call) -> FetchResponse:
+    """Of very many partitions."""
+    node, budget = call.node, call.budget
+    try:
+        asked = await budget.run(_ask(request, call), _PARTITIONS_PER_STEP)
     except Refused as refusal:
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
     terms = _Terms.of(request, node, call.version, call.connection.listener)
-    read = _read(terms, node, asked)
-    if read.size >= terms.min_bytes or read.is_final or terms.max_wait_ms <= 0 or not asked.wanted:
-        response = _response(asked, read, terms, node)
-        cold = [found for partition, found in read.large if not partition.log.is_warm(found)]
-        return _after_reading_ahead(node, cold, response) if cold else response
-    return _wait(terms, call, asked, read)
+    read = await budget.run(_read(terms, node, asked), _READ_COST * _PARTITIONS_PER_STEP)
+    if not _is_enough(terms, asked, read):
+        await _wait(terms, call, asked, read)
+        read = await budget.run(_read(terms, node, asked), _READ_COST * _PARTITIONS_PER_STEP)
+    response = await budget.run(_response(asked, read, terms, node), _PARTITIONS_PER_STEP)
+    cold = [found for partition, found in read.large if not partition.log.is_warm(found)]
+    return await _after_reading_ahead(node, cold, response) if cold else response
+
+
+def _ask(request: FetchRequest, call: Call) -> Steps[Asked]:
+    node = call.node
+    new_id = node.random.randrange(_SESSION_IDS) + 1 if request.session_epoch == NEW_SESSION else NO_SESSION
+    return node.fetch_sessions.ask_in_steps(
+        request, by_id=call.version >= TOPIC_IDS_SINCE, new_id=new_id, now_ms=node.clock.monotonic_ms()
+    )
+
+
+def _is_enough(terms: _Terms, asked: Asked, read: _Read) -> bool:
+    """Whether the answer need not wait for more."""
+    return read.size >= terms.min_bytes or read.is_final or terms.max_wait_ms <= 0 or not asked.wanted
 
 
 async def _after_reading_ahead(node: "Node", cold: list[Slice], response: FetchResponse) -> FetchResponse:
@@ -120,7 +156,7 @@ def _wait(terms: _Terms, call: Call, asked: Asked, read: _Read) -> Waiter:
     partitions = [partition for key, _ in asked.wanted if (partition := _partition_or_none(call, key)) is not None]
 
     def look() -> FetchResponse:
-        return _response(asked, _read(terms, call.node, asked), terms, call.node)
+        return at_once(_response(asked, at_once(_read(terms, call.node, asked)), terms, call.node))
 
     return Waiter(
         call.node.waiting_room,
@@ -136,10 +172,10 @@ def look(request: FetchRequest, node: "Node", version: int, listener: str) -> Fe
     """What there is now for a request without a session."""
     asked = Asked(list(partitions_in(request)), None, is_full=True)
     terms = _Terms.of(request, node, version, listener)
-    return _response(asked, _read(terms, node, asked), terms, node)
+    return at_once(_response(asked, at_once(_read(terms, node, asked)), terms, node))
 
 
-def _read(terms: _Terms, node: "Node", asked: Asked) -> _Read:
+def _read(terms: _Terms, node: "Node", asked: Asked) -> Steps[_Read]:
     left, size, is_final = terms.max_bytes, 0, False
     found: list[tuple[FetchKey, PartitionData]] = []
     large: list[tuple[Partition, Slice]] = []
@@ -175,6 +211,8 @@ def _read(terms: _Terms, node: "Node", asked: Asked) -> _Read:
             if records.length > WARM_MAX:
                 large.append((partition, records))
         found.append((key, data))
+        if len(found) % _PARTITIONS_PER_STEP == 0:
+            yield
     return _Read(found, size, is_final, large)
 
 
@@ -214,22 +252,21 @@ def _refused(index: int, error: Error) -> PartitionData:
     )
 
 
-def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> FetchResponse:
-    session = asked.session
-    told: Iterable[tuple[FetchKey, PartitionData]] = read.partitions
-    if session is not None:
-        news = [(key, data) for key, data in read.partitions if session.has_news(key, data)]
-        told = read.partitions if asked.is_full else news
+def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> Steps[FetchResponse]:
+    session, is_full = asked.session, asked.is_full
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     endpoints: dict[int, NodeEndpoint] = {}
-    for key, data in told:
-        topic = topics.get(key[:2])
-        if topic is None:
-            topic = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[])
-            topics[key[:2]] = topic
-        topic.partitions.append(data)
-        if data.error_code in _LEADER_TOLD and terms.version >= _LEADER_TOLD_SINCE:
-            _tell_leader(data, key, node, terms, endpoints)
+    for number, (key, data) in enumerate(read.partitions, start=1):
+        if session is None or session.has_news(key, data) or is_full:
+            topic = topics.get(key[:2])
+            if topic is None:
+                topic = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[])
+                topics[key[:2]] = topic
+            topic.partitions.append(data)
+            if data.error_code in _LEADER_TOLD and terms.version >= _LEADER_TOLD_SINCE:
+                _tell_leader(data, key, node, terms, endpoints)
+        if number % _PARTITIONS_PER_STEP == 0:
+            yield
     return FetchResponse(
         throttle_time_ms=0,
         session_id=asked.session_id,

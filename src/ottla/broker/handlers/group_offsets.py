@@ -2,15 +2,18 @@
 
 Rule 1: a topic that does not exist, or a partition of it, fails by itself and never reaches the coordinator.
 Rule 2: newer clients name topics by id. The coordinator goes by names, and keeps the id beside the offset.
+Rule 3: a request that names very many partitions is decided some at a time. Each has an outcome of its own.
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 from ottla.broker.dispatch import Call
 from ottla.broker.transactions import told_to_writer
-from ottla.core.coordination import Decision, ProducerStamp, Token
-from ottla.core.groups.offset_requests import no_offset
+from ottla.core.coordination import Decision, ProducerStamp, Token, hash_cost
+from ottla.core.groups.offset_requests import OffsetRequests, no_offset
 from ottla.core.groups.shard import GroupShard
 from ottla.core.metadata.image import Image
 from ottla.core.metadata.names import CONSUMER_OFFSETS
@@ -36,18 +39,20 @@ from ottla.wire.api.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 from ottla.wire.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from ottla.wire.errors import Error, Refused
-from ottla.wire.rows import column
+from ottla.wire.rows import Shared, column
 
 _IDS_SINCE = 10
 _GROUPS_SINCE = 8
@@ -56,12 +61,49 @@ _LOADING_TOLD_SINCE = 2
 _IMPLICIT_TRANSACTIONS_SINCE = 5
 _ABORTABLE_SINCE = 4
 _NOT_HERE = (Error.COORDINATOR_NOT_AVAILABLE,)
+_PER_DECISION = 500
+
+T = TypeVar("T")
+E = TypeVar("E")
+R = TypeVar("R")
 
 
 # OffsetCommit.
 
 
 def offset_commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    return _commit_many(request, call) if call.is_wide else _commit(request, call)
+
+
+async def _commit_many(request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse:
+    told: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
+    for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
+        part = OffsetCommitRequest(
+            group_id=request.group_id,
+            generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            retention_time_ms=request.retention_time_ms,
+            topics=[
+                OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                for topic, partitions in few
+            ],
+        )
+        outcome = _commit(part, call)
+        response = await outcome if isinstance(outcome, Awaitable) else outcome
+        for one in response.topics:
+            told.setdefault((one.name, one.topic_id), []).extend(one.partitions)
+        if call.budget.is_spent(_PER_DECISION):
+            await call.budget.give_way()
+    return OffsetCommitResponse(
+        topics=await call.budget.each(
+            told.items(),
+            lambda one: OffsetCommitResponseTopic(name=one[0][0], topic_id=one[0][1], partitions=one[1]),
+        )
+    )
+
+
+def _commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     image = call.node.metadata.image
     known, failed = [], []
     for topic in request.topics:
@@ -137,33 +179,42 @@ async def _merged(
 
 async def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
     if call.version >= _GROUPS_SINCE:
-        groups = [await _fetch(group, call, request.require_stable) for group in request.groups]
+        groups: list[OffsetFetchResponseGroup] = []
+        known: dict[tuple[str, str | None, int], OffsetFetchResponseGroup] = {}
+        for group in request.groups:
+            # All that a group has committed may be much: where it is asked for again, it is the same.
+            key = (group.group_id, group.member_id, group.member_epoch)
+            if group.topics is not None:
+                groups.append(await _fetch(group, call, request.require_stable))
+            else:
+                if key not in known:
+                    known[key] = await _fetch(group, call, request.require_stable)
+                groups.append(known[key])
+            if call.budget.is_spent(hash_cost(group.group_id)):
+                await call.budget.give_way()
         return OffsetFetchResponse(groups=groups)
     asked = None
     if request.topics is not None:
-        asked = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
-    group = await _fetch(OffsetFetchRequestGroup(group_id=request.group_id, topics=asked), call, request.require_stable)
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code,
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in group.topics
-        ],
+        asked = await call.budget.each(
+            request.topics,
+            lambda topic: OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes),
+        )
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=asked)
+    told = await _fetch(group, call, request.require_stable)
+    topics = []
+    for topic in told.topics:
+        partitions = await call.budget.each(topic.partitions, _in_old_words)
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetFetchResponse(error_code=told.error_code, topics=topics)
+
+
+def _in_old_words(one: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=one.partition_index,
+        committed_offset=one.committed_offset,
+        committed_leader_epoch=one.committed_leader_epoch,
+        metadata=one.metadata,
+        error_code=one.error_code,
     )
 
 
@@ -175,23 +226,53 @@ async def _fetch(group: OffsetFetchRequestGroup, call: Call, require_stable: boo
         for topic in group.topics:
             found = image.topic_by_id(topic.topic_id)
             if found is None:
-                unknown.append(_fetch_failed(topic, Error.UNKNOWN_TOPIC_ID))
+                errors = await call.budget.each(
+                    topic.partition_indexes, partial(no_offset, error=Error.UNKNOWN_TOPIC_ID)
+                )
+                unknown.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=errors))
             else:
                 topic.name = found.name
                 known.append(topic)
+            if call.budget.is_spent():
+                await call.budget.give_way()
         group.topics = known
     try:
-        seen = call.node.groups.read(
-            group.group_id, lambda shard, _: shard.offset_requests.fetch(group, require_stable=require_stable)
-        )
-        told = await seen if isinstance(seen, Future) else seen
+        told = await _fetch_in_parts(group, call, require_stable)
     except Refused as refusal:
         return _group_failed(group, refusal.error, call.version)
     if by_id and group.topics is None:
-        told.topics = [one for one in told.topics if one.name in image.topics]
-        for one in told.topics:
+        told = [one for one in told if one.name in image.topics]
+        for one in told:
             one.topic_id = image.topics[one.name].topic_id
-    told.topics += unknown
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=Shared([*told, *unknown]))
+
+
+async def _fetch_in_parts(
+    group: OffsetFetchRequestGroup, call: Call, require_stable: bool
+) -> list[OffsetFetchResponseTopics]:
+    async def read(look: Callable[[OffsetRequests], R]) -> R:
+        seen = call.node.groups.read(group.group_id, lambda shard, _: look(shard.offset_requests))
+        return await seen if isinstance(seen, Future) else seen
+
+    asked = await read(lambda offsets: offsets.asked(group))
+    told = await call.budget.each(
+        asked, lambda one: OffsetFetchResponseTopics(name=one.name, topic_id=one.topic_id, partitions=[])
+    )
+    for few in few_at_a_time(zip(told, asked, strict=True), lambda pair: pair[1].partition_indexes):
+        part = OffsetFetchRequestGroup(
+            group_id=group.group_id,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+            topics=[
+                OffsetFetchRequestTopics(name=one.name, topic_id=one.topic_id, partition_indexes=list(indexes))
+                for (_, one), indexes in few
+            ],
+        )
+        found = await read(partial(OffsetRequests.fetch, request=part, require_stable=require_stable))
+        for ((whole, _), _), one in zip(few, found.topics, strict=True):
+            whole.partitions += one.partitions
+        if call.budget.is_spent(_PER_DECISION):
+            await call.budget.give_way()
     return told
 
 
@@ -219,40 +300,49 @@ async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDelet
     if not request.group_id:
         return _nothing_deleted(Error.INVALID_GROUP_ID)
     image = call.node.metadata.image
-    known: list[OffsetDeleteRequestTopic] = []
-    failed: list[OffsetDeleteResponseTopic] = []
-    for topic in request.topics:
-        partitions = image.topics[topic.name].partitions if topic.name in image.topics else {}
-        wrong = [one.partition_index for one in topic.partitions if one.partition_index not in partitions]
-        if wrong or topic.name not in image.topics:
-            failed.append(
-                OffsetDeleteResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetDeleteResponsePartition(
-                            partition_index=index, error_code=Error.UNKNOWN_TOPIC_OR_PARTITION
-                        )
-                        for index in wrong
-                    ],
+    told: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    failed: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    if not request.topics:
+        return await _delete(request, call)  # Whether the group is there is told in any case.
+    for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
+        known = []
+        for topic, partitions in few:
+            valid, wrong = _told_apart(image, topic.name, partitions)
+            if wrong or topic.name not in image.topics:
+                failed.setdefault(topic.name, []).extend(
+                    OffsetDeleteResponsePartition(
+                        partition_index=one.partition_index, error_code=Error.UNKNOWN_TOPIC_OR_PARTITION
+                    )
+                    for one in wrong
                 )
-            )
-        valid = [one for one in topic.partitions if one.partition_index in partitions]
-        if valid:
-            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=valid))
-    request.topics = known
-    response = await call.node.groups.decide(
+            if valid:
+                known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=valid))
+        response = await _delete(OffsetDeleteRequest(group_id=request.group_id, topics=known), call)
+        if response.error_code != Error.NONE:
+            return response
+        for one in response.topics:
+            told.setdefault(one.name, []).extend(one.partitions)
+        if call.budget.is_spent(_PER_DECISION):
+            await call.budget.give_way()
+    for name, errors in failed.items():
+        told.setdefault(name, []).extend(errors)
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    return OffsetDeleteResponse(
+        error_code=Error.NONE,
+        throttle_time_ms=0,
+        topics=await call.budget.each(
+            told.items(), lambda one: OffsetDeleteResponseTopic(name=one[0], partitions=one[1])
+        ),
+    )
+
+
+async def _delete(request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
+    return await call.node.groups.decide(
         request.group_id,
         lambda shard, _now_ms, _: shard.offset_requests.delete(request),
         refused=lambda refusal: _nothing_deleted(refusal.error),
     )
-    if response.error_code == Error.NONE:
-        by_name = {topic.name: topic for topic in response.topics}
-        for one in failed:
-            if one.name in by_name:
-                by_name[one.name].partitions += one.partitions
-            else:
-                response.topics.append(one)
-    return response
 
 
 def _nothing_deleted(error: Error) -> OffsetDeleteResponse:
@@ -264,30 +354,51 @@ def _nothing_deleted(error: Error) -> OffsetDeleteResponse:
 
 async def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
     image = call.node.metadata.image
-    known: list[TxnOffsetCommitRequestTopic] = []
-    failed: list[TxnOffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        partitions = image.topics[topic.name].partitions if topic.name in image.topics else {}
-        wrong = [one.partition_index for one in topic.partitions if one.partition_index not in partitions]
-        if wrong or topic.name not in image.topics:
-            failed.append(_txn_failed(topic.name, wrong, Error.UNKNOWN_TOPIC_OR_PARTITION))
-        valid = [one for one in topic.partitions if one.partition_index in partitions]
-        if valid:
-            known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=valid))
-    if not known:
-        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=failed)
-    request.topics = known
+    told: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+    failed: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+    for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
+        known = []
+        for topic, partitions in few:
+            valid, wrong = _told_apart(image, topic.name, partitions)
+            if wrong or topic.name not in image.topics:
+                error = _txn_failed(topic.name, wrong, Error.UNKNOWN_TOPIC_OR_PARTITION)
+                failed.setdefault(topic.name, []).extend(error.partitions)
+            if valid:
+                known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=valid))
+        if known:
+            for one in (await _commit_few_in_transaction(request, known, call)).topics:
+                told.setdefault(one.name, []).extend(one.partitions)
+        if call.budget.is_spent(_PER_DECISION):
+            await call.budget.give_way()
+    for name, errors in failed.items():
+        told.setdefault(name, []).extend(errors)
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    return TxnOffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=await call.budget.each(
+            told.items(), lambda one: TxnOffsetCommitResponseTopic(name=one[0], partitions=one[1])
+        ),
+    )
+
+
+async def _commit_few_in_transaction(
+    request: TxnOffsetCommitRequest, topics: list[TxnOffsetCommitRequestTopic], call: Call
+) -> TxnOffsetCommitResponse:
+    few = TxnOffsetCommitRequest(
+        transactional_id=request.transactional_id,
+        group_id=request.group_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=topics,
+    )
     try:
-        response = await _commit_in_transaction(request, call)
+        return await _commit_in_transaction(few, call)
     except Refused as refusal:
-        response = _all_txn_failed(request, refusal.error, call.version)
-    by_name = {topic.name: topic for topic in response.topics}
-    for one in failed:
-        if one.name in by_name:
-            by_name[one.name].partitions += one.partitions
-        else:
-            response.topics.append(one)
-    return response
+        return _all_txn_failed(few, refusal.error, call.version)
 
 
 async def _commit_in_transaction(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
@@ -322,15 +433,62 @@ def _all_txn_failed(request: TxnOffsetCommitRequest, error: Error, version: int)
     error = told_to_writer(error, knows_abortable=version >= _ABORTABLE_SINCE)
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
-        topics=[
-            _txn_failed(topic.name, [one.partition_index for one in topic.partitions], error)
-            for topic in request.topics
+        topics=[_txn_failed(topic.name, topic.partitions, error) for topic in request.topics],
+    )
+
+
+def _txn_failed(
+    name: str, partitions: Iterable[TxnOffsetCommitRequestPartition], error: Error
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
+            for one in partitions
         ],
     )
 
 
-def _txn_failed(name: str, indexes: list[int], error: Error) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=name,
-        partitions=[TxnOffsetCommitResponsePartition(partition_index=index, error_code=error) for index in indexes],
-    )
+# All.
+
+
+class _Named(Protocol):
+    """A partition of a request."""
+
+    partition_index: int
+
+
+P = TypeVar("P", bound=_Named)
+
+
+def _told_apart(image: Image, topic: str, partitions: Iterable[P]) -> tuple[list[P], list[P]]:
+    """Those that exist and those that do not."""
+    found = image.topics.get(topic)
+    there = found.partitions if found is not None else {}
+    valid: list[P] = []
+    wrong: list[P] = []
+    for one in partitions:
+        (valid if one.partition_index in there else wrong).append(one)
+    return valid, wrong
+
+
+def few_at_a_time(
+    topics: Iterable[T], partitions_of: Callable[[T], Sequence[E]], limit: int = _PER_DECISION
+) -> Iterator[list[tuple[T, Sequence[E]]]]:
+    """Topics with some of their partitions, so that few are decided together. A topic may come several times."""
+    few: list[tuple[T, Sequence[E]]] = []
+    count = 0
+    for topic in topics:
+        partitions, first = partitions_of(topic), 0
+        while first < len(partitions) or not partitions:
+            part = partitions[first : first + limit - count]
+            few.append((topic, part))
+            # A topic without partitions takes its time, too.
+            first, count = first + len(part), count + max(len(part), 1)
+            if count >= limit:
+                yield few
+                few, count = [], 0
+            if not partitions:
+                break
+    if few:
+        yield few

@@ -6,7 +6,9 @@ from typing import Final
 
 from ottla.broker.dispatch import Call
 from ottla.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
+from ottla.core.coordination import hash_cost
 from ottla.core.groups.classic import Client, join_refused, sync_refused
+from ottla.core.groups.shard import normal_state, normal_type
 from ottla.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -15,6 +17,7 @@ from ottla.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from ottla.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import Shared
 
 # By the bits of Kafka's codes; without an authoriser all of them are allowed.
 GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
@@ -23,6 +26,9 @@ _NULL_PROTOCOL_SINCE = 7
 _REBALANCE_TIMEOUT_SINCE = 1
 _PROTOCOL_MANDATORY_SINCE = 5
 _MEMBERS_SINCE = 3
+_MEMBERS_PER_DECISION = 500
+_PROTOCOLS_MAX = 1_000
+"""Of one member: all of them are compared with those of every other."""
 
 
 def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
@@ -32,6 +38,8 @@ def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awa
     allowed = range(config[GROUP_MIN_SESSION_TIMEOUT_MS], config[GROUP_MAX_SESSION_TIMEOUT_MS] + 1)
     if request.session_timeout_ms not in allowed:
         return _joined(join_refused(Error.INVALID_SESSION_TIMEOUT, request.member_id), call.version)
+    if len(request.protocols) > _PROTOCOLS_MAX:
+        return _joined(join_refused(Error.INCONSISTENT_GROUP_PROTOCOL, request.member_id), call.version)
     if call.version < _REBALANCE_TIMEOUT_SINCE:
         request.rebalance_timeout_ms = request.session_timeout_ms
     client = Client(call.client_id or "", client_host(call), call.version)
@@ -92,14 +100,32 @@ async def leave_group(request: LeaveGroupRequest, call: Call) -> LeaveGroupRespo
         return LeaveGroupResponse(error_code=Error.INVALID_GROUP_ID)
     if call.version < _MEMBERS_SINCE:
         request.members = [MemberIdentity(member_id=request.member_id)]
-    response = await call.node.groups.decide(
-        request.group_id,
-        lambda shard, now_ms, _: shard.leave(request, now_ms),
-        refused=lambda refusal: _nobody_left(request, refusal),
-    )
+    response = await _leave(request, call)
     if call.version < _MEMBERS_SINCE:
         return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
     return response
+
+
+async def _leave(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
+    """A few members at a time where there are very many."""
+    told: list[MemberResponse] = []
+
+    async def leave(members: list[MemberIdentity]) -> LeaveGroupResponse:
+        few = LeaveGroupRequest(group_id=request.group_id, members=members)
+        return await call.node.groups.decide(
+            request.group_id,
+            lambda shard, now_ms, _: shard.leave(few, now_ms),
+            refused=lambda refusal: _nobody_left(few, refusal),
+        )
+
+    for first in range(0, max(len(request.members), 1), _MEMBERS_PER_DECISION):
+        response = await leave(request.members[first : first + _MEMBERS_PER_DECISION])
+        if response.error_code:
+            return response
+        told += response.members
+        if call.budget.is_spent(_MEMBERS_PER_DECISION):
+            await call.budget.give_way()
+    return LeaveGroupResponse(error_code=Error.NONE, members=told)
 
 
 def _nobody_left(request: LeaveGroupRequest, refusal: Refused) -> LeaveGroupResponse:
@@ -119,21 +145,32 @@ def _nobody_left(request: LeaveGroupRequest, refusal: Refused) -> LeaveGroupResp
 
 
 async def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    states = set(await call.budget.each(request.states_filter, normal_state))
+    types = set(await call.budget.each(request.types_filter, normal_type))
     try:
-        found = await call.node.groups.read_all(
-            lambda shard, _: shard.listed(request.states_filter, request.types_filter)
+        listed = await call.node.groups.read_each(
+            lambda shard: shard.groups, lambda shard, few, _: shard.listed_of(few, states, types), call.budget
         )
     except Refused as refusal:
         return ListGroupsResponse(error_code=refusal.error, groups=[])
-    return ListGroupsResponse(error_code=Error.NONE, groups=[group for groups in found for group in groups])
+    return ListGroupsResponse(error_code=Error.NONE, groups=listed)
 
 
 async def describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    described = [await _describe(group_id, call) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == Error.NONE:
+    """A group that is named again has the same description: it may have very many members."""
+    known: dict[str, DescribedGroup] = {}
+    described = []
+    for group_id in request.groups:
+        cost = 1
+        if group_id not in known:
+            group = known[group_id] = await _describe(group_id, call)
+            cost = hash_cost(group_id) + len(group.members)
+            group.members = Shared(group.members)
+            if request.include_authorized_operations and group.error_code == Error.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
+        described.append(known[group_id])
+        if call.budget.is_spent(cost):
+            await call.budget.give_way()
     return DescribeGroupsResponse(groups=described)
 
 
@@ -151,6 +188,8 @@ async def delete_groups(request: DeleteGroupsRequest, call: Call) -> DeleteGroup
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         results += await _delete(group_id, call)
+        if call.budget.is_spent(hash_cost(group_id)):
+            await call.budget.give_way()
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
 

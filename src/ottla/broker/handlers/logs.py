@@ -4,6 +4,8 @@ from collections import defaultdict
 
 from ottla.broker.dispatch import Call
 from ottla.core.metadata.names import check_name
+from ottla.storage.log_directory import Partition
+from ottla.storage.partition_log import PartitionLog
 from ottla.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -19,13 +21,17 @@ from ottla.wire.api.describe_producers import (
     TopicResponse,
 )
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import Shared
 
 
-def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
-    wanted = None
+async def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
+    store, budget = call.node.store, call.budget
+    wanted: dict[Partition, None] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    store = call.node.store
+        wanted = {}
+        for asked in request.topics:
+            async for indexes in budget.parts(asked.partitions):
+                wanted |= {(asked.topic, index): None for index in indexes}
     results = []
     for directory in store.directories:
         if directory.failure is not None:
@@ -34,21 +40,21 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
             )
             continue
         topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-        for (topic, index), log in sorted(store.logs.items()):
-            if log.directory is directory and (wanted is None or (topic, index) in wanted):
-                topics[topic].append(
-                    DescribeLogDirsPartition(
-                        partition_index=index,
-                        partition_size=log.log.size,
-                        offset_lag=max(log.log.high_watermark - log.log.end_offset, 0),
-                        is_future_key=False,
-                    )
-                )
+        async for part in budget.parts(list(store.logs if wanted is None else wanted)):
+            for key in part:
+                log = store.logs.get(key)
+                if log is not None and log.directory is directory:
+                    topics[log.key[0]].append(_described(log))
         results.append(
             DescribeLogDirsResult(
                 error_code=Error.NONE,
                 log_dir=directory.path,
-                topics=[DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()],
+                topics=[
+                    DescribeLogDirsTopic(
+                        name=name, partitions=sorted(topics[name], key=lambda found: found.partition_index)
+                    )
+                    for name in await budget.sorted(topics)
+                ],
                 total_bytes=store.disk.total_bytes(directory.path),
                 usable_bytes=store.disk.free_bytes(directory.path),
             )
@@ -56,16 +62,31 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLo
     return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-def describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        throttle_time_ms=0,
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_producers(call, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ],
+def _described(log: PartitionLog) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=log.key[1],
+        partition_size=log.log.size,
+        offset_lag=max(log.log.high_watermark - log.log.end_offset, 0),
+        is_future_key=False,
     )
+
+
+async def describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+    """A partition that is named again has the same description: it may have very many producers."""
+    known: dict[Partition, PartitionResponse] = {}
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            key, cost = (topic.name, index), 1
+            if key not in known:
+                known[key] = _producers(call, *key)
+                cost += len(known[key].active_producers)
+            partitions.append(known[key])
+            if call.budget.is_spent(cost):
+                await call.budget.give_way()
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
 def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
@@ -74,20 +95,22 @@ def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
         partition = call.node.partition(topic, index)
     except Refused as refusal:
         return PartitionResponse(
-            partition_index=index, error_code=refusal.error, error_message=refusal.text, active_producers=[]
+            partition_index=index, error_code=refusal.error, error_message=refusal.brief, active_producers=[]
         )
     return PartitionResponse(
         partition_index=index,
         error_code=Error.NONE,
-        active_producers=[
-            ProducerState(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                last_sequence=producer.last_sequence,
-                last_timestamp=producer.last_timestamp,
-                coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=-1 if producer.txn_first_offset is None else producer.txn_first_offset,
-            )
-            for producer in partition.log.log.producers.by_id.values()
-        ],
+        active_producers=Shared(
+            [
+                ProducerState(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=-1 if producer.txn_first_offset is None else producer.txn_first_offset,
+                )
+                for producer in partition.log.log.producers.by_id.values()
+            ]
+        ),
     )

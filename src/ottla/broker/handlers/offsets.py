@@ -1,12 +1,14 @@
 """Where offsets are: by time, by leader epoch; and deleting what lies before one."""
 
-from collections.abc import Awaitable
+from functools import partial
+from typing import NamedTuple
 
 from ottla.broker.dispatch import Call
 from ottla.broker.partition import Partition
 from ottla.config import CLEANUP_POLICY
 from ottla.core.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from ottla.core.metadata.names import is_internal
+from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.segment_files import TimeFound
 from ottla.wire.api.delete_records import (
@@ -51,13 +53,42 @@ _READ_COMMITTED = 1
 _CONSUMER = -1
 _LEADER_EPOCH_SINCE = 4
 _NOT_FOUND = TimeFound(-1, -1, -1)
+_LOOK_UP_COST = 16
+"""Of an offset by time, which is read from files, counted in those that are known."""
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """At once, unless the times of very many segments have to be learned first: that is done in a thread."""
-    asked = ((topic.name, partition) for topic in request.topics for partition in topic.partitions)
-    ignorant = [log for topic, partition in asked if (log := _log_to_learn(call, topic, partition)) is not None]
-    return _list_learned(request, call, ignorant) if ignorant else _list(request, call)
+class _Moved(NamedTuple):
+    """What becomes of a partition whose first records are deleted."""
+
+    start: int
+    result: DeleteRecordsPartitionResult
+
+
+async def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    """Each partition is told of once; what is asked of one twice may be two things, and is refused. The times of very
+    many segments are learned in a thread."""
+    budget = call.budget
+    asked: dict[str, dict[int, ListOffsetsPartition]] = {}
+    repeated: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        async for part in budget.parts(topic.partitions):
+            partitions = asked.setdefault(topic.name, {})
+            for one in part:
+                if one.partition_index in partitions:
+                    repeated.add((topic.name, one.partition_index))
+                partitions[one.partition_index] = one
+    topics = []
+    for name, wanted in asked.items():
+        told = []
+        for one in wanted.values():
+            is_repeated = (name, one.partition_index) in repeated
+            if not is_repeated and (log := _log_to_learn(call, name, one)) is not None:
+                await log.learn_times()
+            told.append(_list_partition(call, request, name, one, is_repeated))
+            if budget.is_spent(1 if one.timestamp < 0 else _LOOK_UP_COST):
+                await budget.give_way()
+        topics.append(ListOffsetsTopicResponse(name=name, partitions=told))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _log_to_learn(call: Call, topic: str, asked: ListOffsetsPartition) -> PartitionLog | None:
@@ -70,40 +101,12 @@ def _log_to_learn(call: Call, topic: str, asked: ListOffsetsPartition) -> Partit
         return None  # Its answer says so.
 
 
-async def _list_learned(request: ListOffsetsRequest, call: Call, logs: list[PartitionLog]) -> ListOffsetsResponse:
-    for log in logs:
-        await log.learn_times()
-    return _list(request, call)
-
-
-def _list(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    """Each partition is told of once; what is asked of one twice may be two things, and is refused."""
-    asked: dict[str, dict[int, ListOffsetsPartition]] = {}
-    repeated: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        partitions = asked.setdefault(topic.name, {})
-        for one in topic.partitions:
-            if one.partition_index in partitions:
-                repeated.add((topic.name, one.partition_index))
-            partitions[one.partition_index] = one
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=name,
-                partitions=[_list_partition(call, request, name, one, repeated) for one in partitions.values()],
-            )
-            for name, partitions in asked.items()
-            if partitions
-        ]
-    )
-
-
 def _list_partition(
-    call: Call, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, repeated: set[tuple[str, int]]
+    call: Call, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     error, found = Error.NONE, _NOT_FOUND
     try:
-        if (topic, asked.partition_index) in repeated:
+        if is_repeated:
             raise Refused(Error.INVALID_REQUEST, f"{topic}-{asked.partition_index} is asked for twice")
         if asked.timestamp < 0 and SPECIAL_SINCE.get(asked.timestamp, call.version + 1) > call.version:
             raise Refused(
@@ -148,16 +151,13 @@ def _find(partition: Partition, timestamp: int, upper: int) -> TimeFound:
     return found if found is not None and found.offset < upper else _NOT_FOUND
 
 
-def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        throttle_time_ms=0,
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_epoch_end(call, topic.topic, one) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ],
-    )
+async def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        find = partial(_epoch_end, call, topic.topic)
+        partitions = await call.budget.each(topic.partitions, find)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
 def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
@@ -172,37 +172,63 @@ def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Epoch
     return EpochEndOffset(partition=asked.partition, error_code=error, leader_epoch=epoch, end_offset=end_offset)
 
 
-def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    """Each partition is told of once; of several offsets for one the last counts, as in Kafka."""
+async def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    """Each partition is told of once; of several offsets for one the last counts, as in Kafka. Answered when the new
+    log starts are durable: written once for all partitions of a directory, in a thread."""
     asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in topic.partitions})
-    return DeleteRecordsResponse(
-        throttle_time_ms=0,
-        topics=[
-            DeleteRecordsTopicResult(
-                name=name,
-                partitions=[_delete_before(call, name, index, offset) for index, offset in partitions.items()],
-            )
-            for name, partitions in asked.items()
-            if partitions
-        ],
-    )
+        async for part in call.budget.parts(topic.partitions):
+            asked.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in part})
+    results: list[DeleteRecordsTopicResult] = []
+    moved: dict[Partition, _Moved] = {}
+    for name, offsets in asked.items():
+        partitions = []
+        for index, offset in offsets.items():
+            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=Error.NONE)
+            try:
+                partition, start = _new_start(call, name, index, offset)
+                moved[partition] = _Moved(start, result)
+            except Refused as refusal:
+                result.error_code = refusal.error
+            partitions.append(result)
+            if call.budget.is_spent():
+                await call.budget.give_way()
+        results.append(DeleteRecordsTopicResult(name=name, partitions=partitions))
+    for directory in dict.fromkeys(partition.log.directory for partition in moved):
+        here = {partition: to for partition, to in moved.items() if partition.log.directory is directory}
+        await _keep_log_starts(directory, here, call)
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=results)
 
 
-def _delete_before(call: Call, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
-    low_watermark, error = -1, Error.NONE
+def _new_start(call: Call, topic: str, index: int, offset: int) -> tuple[Partition, int]:
+    """The partition, and where it will start."""
+    partition = call.node.partition(topic, index)
+    if is_internal(topic):
+        raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"the records of {topic} are the cluster's own")
+    if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
+        raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
+    wanted = partition.high_watermark if offset == LATEST else offset
+    if wanted < 0:
+        raise Refused(Error.OFFSET_OUT_OF_RANGE, f"{partition.name}: no record has offset {wanted}")
+    is_new = partition.log.log.is_new_start(wanted)
+    return partition, wanted if is_new else partition.log_start_offset
+
+
+async def _keep_log_starts(directory: LogDirectory, moved: dict[Partition, _Moved], call: Call) -> None:
     try:
-        partition = call.node.partition(topic, index)
-        if is_internal(topic):
-            raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"the records of {topic} are the cluster's own")
-        if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
-            raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
-        wanted = partition.high_watermark if offset == LATEST else offset
-        if wanted < 0:
-            raise Refused(Error.OFFSET_OUT_OF_RANGE, f"{partition.name}: no record has offset {wanted}")
-        low_watermark = partition.log.delete_records(wanted)
-        partition.wake_all()
+        with directory.guard("delete records"):
+            starts = {partition.log.key: to.start for partition, to in moved.items()}
+            await directory.disk.in_thread(directory.begin_checkpoint({}, {}, starts))
     except Refused as refusal:
-        error = refusal.error
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
+        for to in moved.values():
+            to.result.error_code = refusal.error
+        return
+    for partition, to in moved.items():
+        try:
+            partition.log.log_start_kept(to.start)
+            partition.wake_all()
+            to.result.low_watermark = partition.log_start_offset
+        except Refused as refusal:
+            to.result.error_code = refusal.error
+        if call.budget.is_spent():
+            await call.budget.give_way()

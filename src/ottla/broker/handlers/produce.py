@@ -9,13 +9,22 @@ Rule 3: a partition that a request names twice gets none of its batches, and one
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
+from typing import NamedTuple
 
+from ottla.broker.backlog import at_once
 from ottla.broker.dispatch import Call
-from ottla.broker.handlers.transactional_produce import TOPIC_IDS_SINCE, Admission, Admissions, admissions
+from ottla.broker.handlers.transactional_produce import (
+    BATCHES_PER_STEP,
+    TOPIC_IDS_SINCE,
+    Admission,
+    Admissions,
+    admissions,
+    admissions_in_steps,
+)
 from ottla.broker.turns import Turns
 from ottla.core.metadata.names import is_internal
-from ottla.kernel import Buffer, Codec, CorruptBatch, InvalidRecords, is_transactional, read_header
+from ottla.kernel import Buffer, Checked, Codec, CorruptBatch, InvalidRecords, TakesLong, is_transactional, read_header
 from ottla.observe.trace import warn
 from ottla.wire.api.produce import (
     BatchIndexAndErrorMessage,
@@ -26,6 +35,7 @@ from ottla.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.wire.codec import Steps
 from ottla.wire.errors import Error, Refused
 
 _ACKS = (0, 1, -1)
@@ -46,34 +56,29 @@ _ADMIN = "__admin_client"
 
 _NOBODY_ASKED: Admissions = {}
 _TWICE = bytearray(b"named twice")
+_LOOKS_PER_STEP = 64
+_APPENDS_PER_STEP = 8
+_APPEND_COST = 8
+"""Of a batch that is written, counted in elements that are only looked at."""
 
 Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
 """What an answer waits for, and the part of it that depends on that."""
 
 
-def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    strays = request.transactional_id is None and _has_transactional(request)
-    if not _names_each_once(request):
-        _leave_out_repeated(request)
-    if strays:
-        refusal = Refused(
-            Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "records of a transaction in a Produce request that names no transactional id",
-        )
+def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    if call.is_wide:
+        return _produce_wide(request, call)
+    if (refusal := at_once(_prepare(request))) is not None:
         return _all_refused(request, refusal, call)
     if request.transactional_id is None:
         return _produce(request, call, _NOBODY_ASKED)
     try:
         admitted, turns = admissions(request, call), call.connection.produce_turns
-    except Refused as refusal:
-        return _all_refused(request, refusal, call)
+    except Refused as refused_all:
+        return _all_refused(request, refused_all, call)
     if isinstance(admitted, Mapping) and not turns.taken:
         return _produce(request, call, admitted)
-    for topic in request.topic_data:
-        for one in topic.partition_data:
-            if one.records is not None and one.records is not _TWICE:
-                # The connection reads its next request over these bytes.
-                one.records = bytearray(one.records)
+    _keep_records(request)
     turns.taken += 1
     later = _produce_in_turn(request, call, admitted, turns)
     if request.acks == 0:
@@ -82,50 +87,71 @@ def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[
     return later
 
 
+def _keep_records(request: ProduceRequest) -> None:
+    """The connection reads its next request over these bytes."""
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            if one.records is not None and one.records is not _TWICE:
+                one.records = bytearray(one.records)
+
+
+async def _produce_wide(request: ProduceRequest, call: Call) -> ProduceResponse | None:
+    """To very many partitions. The connection takes no other request until this one is answered, and the records stay
+    where they are until then."""
+    admitted: Admissions = _NOBODY_ASKED
+    if (refusal := await call.budget.run(_prepare(request), _LOOKS_PER_STEP)) is not None:
+        return _all_refused(request, refusal, call)
+    if request.transactional_id is not None:
+        try:
+            begun = await call.budget.run(admissions_in_steps(request, call), BATCHES_PER_STEP)
+        except Refused as refused_all:
+            return _all_refused(request, refused_all, call)
+        admitted = begun if isinstance(begun, Mapping) else await begun
+    return await _go_on(_append_all(request, call, admitted), None, call)
+
+
 async def _produce_in_turn(
     request: ProduceRequest, call: Call, admitted: Admissions | Awaitable[Admissions], turns: Turns
-) -> ProduceResponse:
+) -> ProduceResponse | None:
     """In a transaction whose coordinator has to be asked first. What was sent after it on this connection waits, though
     its own partition may need no question any more: its sequences follow."""
     try:
         async with turns.lock:
-            response = _produce(request, call, admitted if isinstance(admitted, Mapping) else await admitted)
+            asked = admitted if isinstance(admitted, Mapping) else await admitted
+            produced = await _append_in_turns(_append_all(request, call, asked), None, call)
     finally:
         turns.taken -= 1
-    return await response if isinstance(response, Awaitable) else response  # type: ignore[return-value]
+    return await produced if isinstance(produced, Awaitable) else produced
 
 
-def _names_each_once(request: ProduceRequest) -> bool:
-    """As clients do. A topic without a partition counts as repeated: it is not told of either."""
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return True
-    named = [(topic.name, topic.topic_id, one.index) for topic in topics for one in topic.partition_data]
-    return len(set(named)) == len(named) and all(topic.partition_data for topic in topics)
-
-
-def _leave_out_repeated(request: ProduceRequest) -> None:
-    """Name each partition once, where it is first named. One that was named twice has `_TWICE` for records (rule 3)."""
+def _prepare(request: ProduceRequest) -> Steps[Refused | None]:
+    """Name each partition once, where it is first named; one that was named twice has `_TWICE` for records (rule 3).
+    Why all of the request is refused, if it is (rule 1)."""
     first: dict[tuple[str, bytes, int], PartitionProduceData] = {}
+    is_odd = has_transactional = False
     for topic in request.topic_data:
-        kept = []
-        for one in topic.partition_data:
-            key = (topic.name, topic.topic_id, one.index)
-            if key in first:
-                first[key].records = _TWICE
-            else:
-                first[key] = one
-                kept.append(one)
-        topic.partition_data = kept
-    request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
-
-
-def _has_transactional(request: ProduceRequest) -> bool:
-    for topic in request.topic_data:
-        for one in topic.partition_data:
-            if one.records is not None and is_transactional(one.records):
-                return True
-    return False
+        is_odd = is_odd or not topic.partition_data  # It is not told of either.
+        for number, one in enumerate(topic.partition_data, start=1):
+            if request.transactional_id is None and one.records is not None and is_transactional(one.records):
+                has_transactional = True
+            known = first.setdefault((topic.name, topic.topic_id, one.index), one)
+            if known is not one:
+                known.records, is_odd = _TWICE, True
+            if number % _LOOKS_PER_STEP == 0:
+                yield
+    if is_odd:
+        for topic in request.topic_data:
+            topic.partition_data = [
+                one for one in topic.partition_data if first[topic.name, topic.topic_id, one.index] is one
+            ]
+            yield
+        request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
+    if not has_transactional:
+        return None
+    return Refused(
+        Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "records of a transaction in a Produce request that names no transactional id",
+    )
 
 
 def _all_refused(request: ProduceRequest, refusal: Refused, call: Call) -> ProduceResponse | None:
@@ -145,17 +171,73 @@ def _topic(topic: TopicProduceData, partitions: list[PartitionProduceResponse]) 
 
 def _produce(
     request: ProduceRequest, call: Call, admitted: Admissions
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    steps = _append_all(request, call, admitted)
+    try:
+        while True:
+            long_one = next(steps)
+            if long_one is not None or call.budget.is_spent(_APPEND_COST * _APPENDS_PER_STEP):
+                _keep_records(request)
+                call.is_alone = True  # What is sent after it may have sequences that follow.
+                return _go_on(steps, long_one, call)
+    except StopIteration as done:
+        response: ProduceResponse | Awaitable[ProduceResponse] | None = done.value
+        return response
+
+
+async def _go_on(steps: "_Appending", long_one: "_LongOne | None", call: Call) -> ProduceResponse | None:
+    produced = await _append_in_turns(steps, long_one, call)
+    return await produced if isinstance(produced, Awaitable) else produced
+
+
+async def _append_in_turns(
+    steps: "_Appending", long_one: "_LongOne | None", call: Call
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    """The rest of the batches: those that take long are checked in a thread, and the others have their turn."""
+    try:
+        while True:
+            if long_one is not None:
+                checked = await _checked(long_one, call)
+                long_one = steps.send(checked)
+            else:
+                if call.budget.is_spent(_APPEND_COST * _APPENDS_PER_STEP):
+                    await call.budget.give_way()
+                long_one = next(steps)
+    except StopIteration as done:
+        response: ProduceResponse | Awaitable[ProduceResponse] | None = done.value
+        return response
+
+
+async def _checked(long_one: "_LongOne", call: Call) -> Checked | Refused:
+    """A few at a time, because each may unpack to 64 MiB."""
+    async with call.node.long_checks:
+        try:
+            return await call.node.store.disk.in_thread(long_one.check)
+        except Refused as refusal:
+            return refusal
+
+
+def _append_all(request: ProduceRequest, call: Call, admitted: Admissions) -> "_Appending":
     syncs: list[Sync] = []
     responses = []
+    appended = 0
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
-        partitions = [
-            _append(
-                call, request.acks, topic, name, one, syncs, admitted.get((name or "", one.index)) if admitted else None
-            )
-            for one in topic.partition_data
-        ]
+        partitions = []
+        for one in topic.partition_data:
+            admission = admitted.get((name or "", one.index)) if admitted else None
+            where = _Where(topic, name, one, admission)
+            try:
+                partitions.append(_append(call, request.acks, where, syncs, None))
+            except TakesLong:
+                checked = yield _LongOne(call, where)
+                if isinstance(checked, Refused):
+                    partitions.append(refused(one.index, checked))
+                else:
+                    partitions.append(_append(call, request.acks, where, syncs, checked))
+            appended += 1
+            if appended % _APPENDS_PER_STEP == 0:
+                yield None
         responses.append(_topic(topic, partitions))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
@@ -164,15 +246,34 @@ def _produce(
     return _after(syncs, response) if syncs else response
 
 
+class _Where(NamedTuple):
+    topic: TopicProduceData
+    name: str | None
+    data: PartitionProduceData
+    admission: Admission
+
+
+class _LongOne(NamedTuple):
+    """A batch that takes long to check."""
+
+    call: Call
+    where: _Where
+
+    def check(self) -> Checked:
+        """In a thread."""
+        topic, name, data, _ = self.where
+        assert data.records is not None
+        return self.call.node.partition(name, data.index, topic.topic_id).log.check(memoryview(data.records))
+
+
+_Appending = Generator[_LongOne | None, Checked | Refused | None, "ProduceResponse | Awaitable[ProduceResponse] | None"]
+"""Pauses after some batches, and where one takes long: it wants to be sent what became of the check."""
+
+
 def _append(
-    call: Call,
-    acks: int,
-    topic: TopicProduceData,
-    name: str | None,
-    data: PartitionProduceData,
-    syncs: list[Sync],
-    admission: Admission,
+    call: Call, acks: int, where: _Where, syncs: list[Sync], checked: Checked | None
 ) -> PartitionProduceResponse:
+    topic, name, data, admission = where
     try:
         partition = call.node.partition(name, data.index, topic.topic_id)
         if data.records is None:
@@ -186,7 +287,8 @@ def _append(
     except Refused as refusal:
         return refused(data.index, refusal)
     try:
-        appended = partition.append(memoryview(data.records), acks=acks, verification=admission)
+        records = memoryview(data.records)
+        appended = partition.append(records, acks=acks, verification=admission, at_once=True, checked=checked)
     except Refused as refusal:
         told = refused(data.index, refusal)
         if refusal.error not in _WITHOUT_LOG_START and _is_one_batch(data.records):
@@ -240,7 +342,7 @@ def refused(index: int, refusal: Refused) -> PartitionProduceResponse:
             BatchIndexAndErrorMessage(batch_index=one.batch_index, batch_index_error_message=one.message)
             for one in errors
         ],
-        error_message=refusal.text,
+        error_message=refusal.brief,
     )
 
 

@@ -13,7 +13,12 @@ from ottla.wire.api.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from ottla.wire.api.update_features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.wire.api.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from ottla.wire.errors import Error, Refused
 from ottla.wire.types import NO_UUID
 
@@ -24,8 +29,8 @@ _RESULTS_UNTIL = 1
 
 def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
     quorum, now_ms = call.node.metadata, call.node.clock.wall_ms()
-    asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
-    if asked != [(METADATA_TOPIC, [0])]:
+    is_known = len(request.topics) == 1 and request.topics[0].topic_name == METADATA_TOPIC
+    if not is_known or [one.partition_index for one in request.topics[0].partitions[:2]] != [0]:
         return _no_quorum(request)
     tells_directories = quorum.kraft_version > 0 and call.version >= _DIRECTORIES_SINCE
     voters = [
@@ -86,14 +91,13 @@ def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
 
 async def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
     """All of the updates or none."""
-    updates = [
-        FeatureUpdate(
-            update.feature,
-            update.max_version_level,
-            (_SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE) if call.version == 0 else update.upgrade_type,
-        )
-        for update in request.feature_updates
-    ]
+
+    def updated(update: FeatureUpdateKey) -> FeatureUpdate:
+        old_type = _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
+        upgrade_type = old_type if call.version == 0 else update.upgrade_type
+        return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
+
+    updates = await call.budget.each(request.feature_updates[: features.UPDATES_MAX + 1], updated)
     try:
         refusal = await call.node.metadata.propose(
             lambda image: features.update_features(image, updates, validate_only=request.validate_only)

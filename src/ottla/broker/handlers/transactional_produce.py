@@ -9,6 +9,7 @@ Rule 3: older clients know fewer errors: what they could not go on from is told 
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
+from ottla.broker.backlog import at_once
 from ottla.broker.dispatch import Call
 from ottla.broker.transactions import told_to_writer
 from ottla.config import TRANSACTION_PARTITION_VERIFICATION_ENABLE
@@ -16,6 +17,7 @@ from ottla.core.log.producers import Verification
 from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition
 from ottla.kernel import BatchHeader, CorruptBatch, read_header
 from ottla.wire.api.produce import ProduceRequest
+from ottla.wire.codec import Steps
 from ottla.wire.errors import Error, Refused
 
 Admission = Verification | Refused | None
@@ -23,6 +25,7 @@ Admission = Verification | Refused | None
 Admissions = Mapping[TopicPartition, Admission]
 
 TOPIC_IDS_SINCE: Final = 13
+BATCHES_PER_STEP: Final = 32
 _ADDS_SINCE: Final = 12
 _ABORTABLE_SINCE: Final = 11
 _ASK_AGAIN: Final = (
@@ -37,26 +40,38 @@ def admissions(request: ProduceRequest, call: Call) -> Admissions | Awaitable[Ad
     """For each partition that the request writes to in its transaction. Answered at once if nobody is to be asked.
 
     Raises Refused if the request as a whole cannot be taken."""
+    return at_once(admissions_in_steps(request, call))
+
+
+def admissions_in_steps(request: ProduceRequest, call: Call) -> Steps[Admissions | Awaitable[Admissions]]:
     transactional_id = request.transactional_id
     adds = call.version >= _ADDS_SINCE
     if transactional_id is None or not (adds or call.node.config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]):
         return {}
-    batches = dict(_transactional_batches(request, call))
+    batches = yield from _transactional_batches(request, call)
     producers = {ProducerIdentity(one.producer_id, one.producer_epoch) for one in batches.values()}
     if len(producers) > 1:
         raise Refused(Error.INVALID_PRODUCER_ID_MAPPING, "one request with transactional batches of several producers")
-    begun = {partition: _begin(partition, header, call, adds=adds) for partition, header in batches.items()}
+    begun: dict[TopicPartition, Admission] = {}
+    for partition, header in batches.items():
+        begun[partition] = _begin(partition, header, call, adds=adds)
+        if len(begun) % BATCHES_PER_STEP == 0:
+            yield
     wanted = [partition for partition, admission in begun.items() if isinstance(admission, Verification)]
     if not wanted:
         return begun
     return _ask(transactional_id, producers.pop(), begun, wanted, call)
 
 
-def _transactional_batches(request: ProduceRequest, call: Call) -> list[tuple[TopicPartition, BatchHeader]]:
-    found = []
+def _transactional_batches(request: ProduceRequest, call: Call) -> Steps[dict[TopicPartition, BatchHeader]]:
+    found: dict[TopicPartition, BatchHeader] = {}
+    count = 0
     for topic in request.topic_data:
         name = call.node.topic_name(topic.topic_id) if call.version >= TOPIC_IDS_SINCE else topic.name
         for data in topic.partition_data:
+            count += 1
+            if count % BATCHES_PER_STEP == 0:
+                yield
             if data.records is None or name is None or call.node.metadata.image.partition(name, data.index) is None:
                 continue  # Refused where it is appended.
             try:
@@ -64,7 +79,7 @@ def _transactional_batches(request: ProduceRequest, call: Call) -> list[tuple[To
             except CorruptBatch:
                 continue
             if header.is_transactional and header.producer_id >= 0:
-                found.append(((name, data.index), header))
+                found[name, data.index] = header
     return found
 
 

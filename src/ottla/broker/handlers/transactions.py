@@ -1,13 +1,15 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from ottla.broker.backlog import Budget
 from ottla.broker.dispatch import Call
 from ottla.broker.internal_topics import ensure_internal_topic
 from ottla.broker.markers import Marker, write_marker
 from ottla.broker.transactions import check_name
+from ottla.core.coordination import hash_cost
 from ottla.core.metadata.names import CONSUMER_OFFSETS, is_internal
 from ottla.core.transactions.queries import Filters
 from ottla.core.transactions.transaction import (
@@ -41,10 +43,13 @@ from ottla.wire.api.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.wire.errors import Error, Refused
+from ottla.wire.rows import Shared
 
 _BATCHES_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _EPOCH_PER_TRANSACTION_SINCE: Final = 5
+_MARKER_COST: Final = 16
+"""Of a marker that is written, counted in elements that are only looked at."""
 
 
 # Which partitions.
@@ -53,7 +58,11 @@ _EPOCH_PER_TRANSACTION_SINCE: Final = 5
 async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
     """Clients name one transaction; brokers, from version 4 on, several, and may only ask (`verify_only`)."""
     if call.version >= _BATCHES_SINCE:
-        results = [await _add_partitions(one, call) for one in request.transactions]
+        results = []
+        for one in request.transactions:
+            results.append(await _add_partitions(one, call))
+            if call.budget.is_spent(hash_cost(one.transactional_id)):
+                await call.budget.give_way()
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     wanted = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
@@ -66,13 +75,22 @@ async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) 
 
 
 async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> AddPartitionsToTxnResult:
-    partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
-    transactional_id = wanted.transactional_id
-    wrong = {one: error for one in partitions if (error := _refusal_of(one, call)) is not None}
+    transactional_id, budget = wanted.transactional_id, call.budget
+    wrong: dict[TopicPartition, Error] = {}
+    partitions: dict[TopicPartition, None] = {}
+    for topic in wanted.topics:
+        async for indexes in budget.parts(topic.partitions):
+            named = [(topic.name, index) for index in indexes]
+            partitions |= dict.fromkeys(named)
+            wrong |= {one: error for one in named if (error := _refusal_of(one, call)) is not None}
+        if budget.is_spent():
+            await budget.give_way()
     if wrong:
         # One that cannot be fails all: a transaction in part is of no use.
-        errors = {one: wrong.get(one, Error.OPERATION_NOT_ATTEMPTED) for one in partitions}
-        return _partition_results(transactional_id, errors)
+        def error_of(one: TopicPartition) -> Error:
+            return wrong.get(one, Error.OPERATION_NOT_ATTEMPTED)
+
+        return await _partition_results(transactional_id, partitions, error_of, budget)
     producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     version = EPOCH_PER_TRANSACTION if call.version >= _BATCHES_SINCE else 0
     transactions = call.node.transactions
@@ -80,14 +98,17 @@ async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> 
         check_name(transactional_id)
         if wanted.verify_only:
             refused = await transactions.admit(transactional_id, producer, partitions, adds=False)
-            return _partition_results(transactional_id, dict.fromkeys(partitions, Error.NONE) | refused)
+            return await _partition_results(
+                transactional_id, partitions, lambda one: refused.get(one, Error.NONE), budget
+            )
+        named = list(partitions)
         await transactions.decide(
             transactional_id,
-            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, partitions, version, now_ms),
+            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, named, version, now_ms),
         )
     except Refused as refusal:
-        return _result_for_all(wanted, _told(refusal.error, call.version))
-    return _result_for_all(wanted, Error.NONE)
+        return await _result_for_all(wanted, _told(refusal.error, call.version), budget)
+    return await _result_for_all(wanted, Error.NONE, budget)
 
 
 def _refusal_of(partition: TopicPartition, call: Call) -> Error | None:
@@ -98,32 +119,46 @@ def _refusal_of(partition: TopicPartition, call: Call) -> Error | None:
     return Error.UNKNOWN_TOPIC_OR_PARTITION if call.node.metadata.image.partition(*partition) is None else None
 
 
-def _result_for_all(wanted: AddPartitionsToTxnTransaction, error: Error) -> AddPartitionsToTxnResult:
+async def _result_for_all(
+    wanted: AddPartitionsToTxnTransaction, error: Error, budget: Budget
+) -> AddPartitionsToTxnResult:
     """The same for each partition, as the request lists them."""
     return AddPartitionsToTxnResult(
         transactional_id=wanted.transactional_id,
-        topic_results=[_topic_result(topic.name, dict.fromkeys(topic.partitions, error)) for topic in wanted.topics],
+        topic_results=[
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=await budget.each(
+                    dict.fromkeys(topic.partitions), lambda index: _partition_result(index, error)
+                ),
+            )
+            for topic in wanted.topics
+        ],
     )
 
 
-def _partition_results(transactional_id: str, errors: Mapping[TopicPartition, Error]) -> AddPartitionsToTxnResult:
+async def _partition_results(
+    transactional_id: str,
+    partitions: Iterable[TopicPartition],
+    error_of: Callable[[TopicPartition], Error],
+    budget: Budget,
+) -> AddPartitionsToTxnResult:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+
+    def add(one: TopicPartition) -> None:
+        topics.setdefault(one[0], []).append(_partition_result(one[1], error_of(one)))
+
+    await budget.each(partitions, add)
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id,
-        topic_results=[
-            _topic_result(topic, {index: errors[topic, index] for index in indexes})
-            for topic, indexes in by_topic(errors).items()
-        ],
+        topic_results=await budget.each(
+            topics.items(), lambda one: AddPartitionsToTxnTopicResult(name=one[0], results_by_partition=one[1])
+        ),
     )
 
 
-def _topic_result(topic: str, errors: Mapping[int, Error]) -> AddPartitionsToTxnTopicResult:
-    return AddPartitionsToTxnTopicResult(
-        name=topic,
-        results_by_partition=[
-            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
-            for index, error in errors.items()
-        ],
-    )
+def _partition_result(index: int, error: Error) -> AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
 
 
 async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> AddOffsetsToTxnResponse:
@@ -174,13 +209,16 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Writ
     errors: dict[int, dict[TopicPartition, Error]] = {}
     for wanted in request.markers:
         errors.setdefault(wanted.producer_id, {}).update(await _write_marker(wanted, call))
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(producer_id=producer_id, topics=_marker_results(found))
-            for producer_id, found in errors.items()
-            if found
-        ]
-    )
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    results = []
+    for producer_id, found in errors.items():
+        if found:
+            topics = await _marker_results(found, call.budget)
+            results.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
+        if call.budget.is_spent():
+            await call.budget.give_way()
+    return WriteTxnMarkersResponse(markers=results)
 
 
 async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPartition, Error]:
@@ -198,30 +236,43 @@ async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPart
                 written[topic.name, index] = write_marker(call.node, marker, (topic.name, index))
             except Refused as refusal:
                 errors[topic.name, index] = refusal.error
+            if call.budget.is_spent(_MARKER_COST):
+                await call.budget.give_way()
     for partition, done in written.items():
         lost = None if done is None else await done
         errors[partition] = Error.NONE if lost is None else lost.error
+        if call.budget.is_spent():
+            await call.budget.give_way()
     return errors
 
 
-def _marker_results(errors: dict[TopicPartition, Error]) -> list[WritableTxnMarkerTopicResult]:
-    return [
-        WritableTxnMarkerTopicResult(
-            name=topic,
-            partitions=[
-                WritableTxnMarkerPartitionResult(partition_index=index, error_code=errors[topic, index])
-                for index in indexes
-            ],
-        )
-        for topic, indexes in by_topic(errors).items()
-    ]
+async def _marker_results(errors: dict[TopicPartition, Error], budget: Budget) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+
+    def add(one: tuple[TopicPartition, Error]) -> None:
+        (topic, index), error = one
+        topics.setdefault(topic, []).append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=error))
+
+    await budget.each(errors.items(), add)
+    return await budget.each(topics.items(), lambda one: WritableTxnMarkerTopicResult(name=one[0], partitions=one[1]))
 
 
 # Looking.
 
 
 async def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
-    states = [await _describe(transactional_id, call) for transactional_id in request.transactional_ids]
+    """An id that is named again has the same description: its transaction may have very many partitions."""
+    known: dict[str, described.TransactionState] = {}
+    states = []
+    for transactional_id in request.transactional_ids:
+        cost = 1
+        if transactional_id not in known:
+            state = known[transactional_id] = await _describe(transactional_id, call)
+            state.topics = Shared(state.topics)
+            cost = hash_cost(transactional_id) + sum(len(topic.partitions) for topic in state.topics)
+        states.append(known[transactional_id])
+        if call.budget.is_spent(cost):
+            await call.budget.give_way()
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
 
@@ -262,12 +313,15 @@ async def list_transactions(request: ListTransactionsRequest, call: Call) -> Lis
     )
     try:
         matches = filters.matcher()
-        found = await call.node.transactions.coordinator.read_all(
-            lambda shard, now_ms: [
+        found = await call.node.transactions.coordinator.read_each(
+            lambda shard: shard.transactions,
+            lambda shard, few, now_ms: [
                 (transactional_id, known)
-                for transactional_id, known in shard.transactions.items()
-                if matches(transactional_id, known, now_ms)
-            ]
+                for transactional_id in few
+                if (known := shard.transactions.get(transactional_id)) is not None
+                and matches(transactional_id, known, now_ms)
+            ],
+            call.budget,
         )
     except Refused as refusal:
         return ListTransactionsResponse(
@@ -276,14 +330,13 @@ async def list_transactions(request: ListTransactionsRequest, call: Call) -> Lis
     return ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=Error.NONE,
-        unknown_state_filters=filters.unknown_states(),
-        transaction_states=[
-            listed.TransactionState(
-                transactional_id=transactional_id, producer_id=known.producer_id, transaction_state=known.state.label
-            )
-            for shard in found
-            for transactional_id, known in shard
-        ],
+        unknown_state_filters=await call.budget.sorted(filters.unknown_states()),
+        transaction_states=await call.budget.each(
+            found,
+            lambda one: listed.TransactionState(
+                transactional_id=one[0], producer_id=one[1].producer_id, transaction_state=one[1].state.label
+            ),
+        ),
     )
 
 

@@ -1,7 +1,6 @@
 """Running a node in the foreground."""
 
 import asyncio
-import gc
 import ipaddress
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from ottla import kernel
 from ottla.broker.node import Node
 from ottla.cli.errors import FAILED, UserError
+from ottla.cli.serve.garbage import keep_collections_short
 from ottla.config import (
     SOCKET_LISTEN_BACKLOG_SIZE,
     SOCKET_RECEIVE_BUFFER_BYTES,
@@ -34,9 +34,6 @@ from ottla.wire.errors import Refused
 
 _BACKLOG = 1024
 _FAREWELL_S = 10
-_YOUNG_OBJECTS_MAX = 10_000
-"""How many objects may come to be before the garbage collector looks at them. Requests leave nothing for it, so that
-Python's 700 would only have it look at the requests of waiting readers, twenty times a second."""
 SLOW_KERNEL = (
     "the reference kernel runs, in Python: records take many times longer than with the native one. Install Rust "
     "(cargo) and then Ottla again, or unset OTTLA_KERNEL if it is set"
@@ -100,10 +97,7 @@ async def _run(config: Config) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    # What was loaded lives as long as the node: the collector need not walk over it again and again.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS_MAX)
+    keep_collections_short(loop)
     where = ", ".join(f"{listener.host}:{listener.port}" for listener in node.listeners.values())
     print(f"ottla: node {node.node_id} of cluster {node.cluster_id} is ready on {where}", flush=True)
     ends = [asyncio.create_task(event.wait()) for event in (stopped, node.failed)]

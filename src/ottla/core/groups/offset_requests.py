@@ -31,6 +31,7 @@ from ottla.wire.api.offset_delete import (
 )
 from ottla.wire.api.offset_fetch import (
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
@@ -194,37 +195,32 @@ class OffsetRequests:
 
     # OffsetFetch.
 
-    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """Topics have their names, whether the client sent those or ids; `topics` of None asks for all."""
-        group_id = request.group_id
-        group = self._groups.get(group_id)
+    def asked(self, request: OffsetFetchRequestGroup) -> list[OffsetFetchRequestTopics]:
+        """The partitions that are asked for: those named, or (`topics` is None) all that have an offset."""
+        group = self._groups.get(request.group_id)
         if group is not None:
             group.check_fetch(request.member_id, request.member_epoch)
-        if request.topics is None:
-            topics = self._all_topics(group_id, require_stable) if group is not None else []
-            return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
-        return OffsetFetchResponseGroup(
-            group_id=group_id,
-            topics=[
-                OffsetFetchResponseTopics(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        self._partition(group_id, topic.name, index, topic.topic_id, require_stable)
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in request.topics
-            ],
-        )
+        if request.topics is not None:
+            return request.topics
+        topics: dict[str, list[int]] = {}
+        for name, index in self._offsets.of(request.group_id) if group is not None else ():
+            topics.setdefault(name, []).append(index)
+        return [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
 
-    def _all_topics(self, group_id: str, require_stable: bool) -> list[OffsetFetchResponseTopics]:
-        topics: dict[str, OffsetFetchResponseTopics] = {}
-        for name, index in self._offsets.of(group_id):
-            if name not in topics:
-                topics[name] = OffsetFetchResponseTopics(name=name, partitions=[])
-            topics[name].partitions.append(self._partition(group_id, name, index, NO_UUID, require_stable))
-        return list(topics.values())
+    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+        """Topics have their names, whether the client sent those or ids."""
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    self._partition(request.group_id, topic.name, index, topic.topic_id, require_stable)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in self.asked(request)
+        ]
+        return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
     def _partition(
         self, group_id: str, topic: str, index: int, topic_id: bytes, require_stable: bool

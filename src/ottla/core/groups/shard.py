@@ -6,7 +6,7 @@ Rule 2: while the log is replayed, a group's record makes the group. Live, the d
         group already, and the record only becomes what is `written`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.config import Config
 from ottla.core.coordination import CoordinatorRecord, Decision, Origin, Token
@@ -179,10 +179,12 @@ class GroupShard:
 
     # Groups of any kind.
 
-    def listed(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
+    def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """The groups in any of the states and of any of the types; none named: all."""
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {kind.lower() for kind in types}
+        return self.listed_of(self.groups, {normal_state(one) for one in states}, {normal_type(one) for one in types})
+
+    def listed_of(self, group_ids: Iterable[str], states: set[str], types: set[str]) -> list[ListedGroup]:
+        """As `listed`, of these groups; states and types are told in their normal form."""
         return [
             ListedGroup(
                 group_id=group.group_id,
@@ -190,9 +192,10 @@ class GroupShard:
                 group_state=group.state,
                 group_type=group.type,
             )
-            for group in self.groups.values()
-            if (not wanted_states or group.state.lower() in wanted_states)
-            and (not wanted_types or group.type in wanted_types)
+            for group_id in group_ids
+            if (group := self.groups.get(group_id)) is not None
+            and (not states or group.state.lower() in states)
+            and (not types or group.type in types)
         ]
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
@@ -250,3 +253,11 @@ class GroupShard:
     def topics_deleted(self, topics: dict[str, bytes]) -> Decision[None]:
         """Topics are gone, by name with their ids; so are the offsets in them."""
         return Decision(None, self.offsets.tombstones_of_topics(topics))
+
+
+def normal_state(state: str) -> str:
+    return state.strip().lower()
+
+
+def normal_type(kind: str) -> str:
+    return kind.lower()

@@ -12,7 +12,7 @@ from ottla.config import (
     MESSAGE_TIMESTAMP_TYPE,
     Config,
 )
-from ottla.kernel import Codec, ProduceRules, TimestampType
+from ottla.kernel import AT_ONCE_MAX, Codec, ProduceRules, TimestampType
 
 _CODECS = {
     "producer": None,
@@ -41,4 +41,5 @@ def produce_rules(config: Config) -> ProduceRules:
         codec=codec,
         level=config[level] if level is not None else None,
         max_message_bytes=config[MAX_MESSAGE_BYTES],
+        at_once_max=AT_ONCE_MAX,
     )

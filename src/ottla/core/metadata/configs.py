@@ -40,6 +40,8 @@ _MATCHED: Final = (
 )
 """What a subscription to clients' metrics may go by."""
 _REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
+CHANGES_MAX: Final = 2_000
+"""Of one resource: they are decided together. There are some 300 settings."""
 _KNOWN: Final = {
     TOPIC: TOPIC_SETTINGS,
     BROKER: BROKER_SETTINGS,
@@ -77,10 +79,18 @@ class Outcome(NamedTuple):
 
 
 def alter(
-    image: Image, resources: Sequence[ResourceChange], *, config: Config, node_id: int, validate_only: bool
+    image: Image,
+    resources: Sequence[ResourceChange],
+    *,
+    config: Config,
+    node_id: int,
+    validate_only: bool,
+    named: Mapping[tuple[int, str], int] | None = None,
 ) -> Decision[list[Outcome]]:
-    """`config` is that of the broker that was asked, which is the only one whose own settings it takes."""
-    named = Counter((one.resource_type, one.resource_name) for one in resources)
+    """`config` is that of the broker that was asked, which is the only one whose own settings it takes. `named` tells
+    how often each resource stands in the request, where `resources` are a part of it."""
+    if named is None:
+        named = Counter((one.resource_type, one.resource_name) for one in resources)
     records: list[MetadataRecord] = []
     outcomes = []
     for one in resources:
@@ -90,7 +100,7 @@ def alter(
                 raise Refused(Error.INVALID_REQUEST, "the resource is named more than once in the request")
             records += _altered(image, one, config, node_id)
         except Refused as refused:
-            refusal = refused
+            refusal = refused.with_traceback(None)  # There may be very many of them.
         outcomes.append(Outcome(one.resource_type, one.resource_name, refusal))
     return Decision([] if validate_only else records, outcomes)
 
@@ -141,6 +151,10 @@ def _check_name(one: ResourceChange) -> None:
 
 def check_changes(one: ResourceChange) -> None:
     """Whether a request about one resource makes sense by itself."""
+    if len(one.changes) > CHANGES_MAX:
+        raise Refused(
+            Error.POLICY_VIOLATION, f"more than {CHANGES_MAX} settings of one resource: change some at a time"
+        )
     named = Counter(change.name for change in one.changes)
     twice = [name for name, count in named.items() if count > 1]
     if twice:
@@ -164,9 +178,11 @@ def _value_after(one: ResourceChange, change: Change, current: str | None) -> st
     items = [item for item in (_default(setting) if current is None else current).split(",") if item]
     named = (change.value or "").split(",")
     if change.operation == Operation.APPEND:
-        items += [item for item in dict.fromkeys(named) if item not in items]
+        known = set(items)
+        items += [item for item in dict.fromkeys(named) if item not in known]
     else:
-        items = [item for item in items if item not in named]
+        gone = set(named)
+        items = [item for item in items if item not in gone]
     return ",".join(items)
 
 

@@ -93,6 +93,10 @@ def check_supported(image: Image) -> None:
             )
 
 
+UPDATES_MAX: Final = 100
+"""In one request."""
+
+
 class FeatureUpdate:
     """One feature that is to get another level, as UpdateFeatures asks for it."""
 
@@ -104,6 +108,9 @@ class FeatureUpdate:
 
 def update_features(image: Image, updates: list[FeatureUpdate], *, validate_only: bool) -> Decision[Refused | None]:
     """All of the updates or none; the reply says what is wrong with the first bad one."""
+    if len(updates) > UPDATES_MAX:
+        reason = f"more than {UPDATES_MAX} features; this cluster has {len(_RANGES)}"
+        return Decision([], Refused(Error.INVALID_REQUEST, reason))
     records: list[MetadataRecord] = []
     for update in {update.name: update for update in updates}.values():  # Named twice, the last counts, as in Kafka.
         try:

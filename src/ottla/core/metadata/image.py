@@ -136,8 +136,8 @@ class Image:
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if not self.brokers[broker_id].fenced]
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
-        """What was set for a resource, by setting."""
-        return self.configs.get((resource_type, name), {})
+        """What was set for a resource, by setting; later changes do not change what was told."""
+        return dict(self.configs.get((resource_type, name), ()))
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return self.topics_by_id.get(topic_id)
@@ -290,13 +290,11 @@ class Image:
 
     def _configured(self, record: records.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
-        settings = self.configs.get(resource, {})
         if record.value is not None:
-            self.configs[resource] = {**settings, record.name: record.value}
-        elif record.name in settings:
-            left = {name: value for name, value in settings.items() if name != record.name}
-            self.configs[resource] = left
-            if not left:
+            self.configs.setdefault(resource, {})[record.name] = record.value
+        elif (settings := self.configs.get(resource)) is not None:
+            settings.pop(record.name, None)
+            if not settings:
                 del self.configs[resource]
 
     def _feature_finalised(self, record: records.FeatureLevelRecord) -> None:

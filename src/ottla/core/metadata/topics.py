@@ -8,13 +8,13 @@ Rule 4: where a request leaves the number of replicas open, a topic gets three, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.config import NUM_PARTITIONS, Config
 from ottla.config.replication import DEFAULT_REPLICATION_FACTOR
 from ottla.core.metadata.config_entries import topic_entries
-from ottla.core.metadata.configs import topic_config
+from ottla.core.metadata.configs import CHANGES_MAX, topic_config
 from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.image import TOPIC, Image, Partition, Topic
 from ottla.core.metadata.names import CLUSTER_METADATA, check_name, collision_key
@@ -36,11 +36,18 @@ from ottla.wire.api.create_topics import (
 from ottla.wire.api.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.wire.rows import Shared
 from ottla.wire.types import NO_UUID
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 _REPLICAS_BY_DEFAULT: Final = 3
 _OPEN: Final = -1  # The request leaves it to the broker.
+
+
+Named = tuple[str | None, bytes]
+"""A topic by its name or by its id."""
+Described = dict[tuple[tuple[str, str], ...], Shared[CreatableTopicConfigs]]
+"""By the overrides of a topic."""
 
 
 class Surroundings(NamedTuple):
@@ -57,27 +64,42 @@ class Surroundings(NamedTuple):
 def create_topics(image: Image, request: CreateTopicsRequest, around: Surroundings) -> Decision[CreateTopicsResponse]:
     named = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if named[topic.name] == 1]
-    _check_size(sum(_partitions_wanted(topic, around.config) for topic in once))
+    check_size(sum(partitions_wanted(topic, around.config) for topic in once))
+    records, results = create_each(image, once, around, {}, {})
+    results += [named_twice(name) for name, count in named.items() if count > 1]
+    reply = CreateTopicsResponse(throttle_time_ms=0, topics=results)
+    return Decision([] if request.validate_only else records, reply)
+
+
+def create_each(
+    image: Image,
+    topics: Iterable[CreatableTopic],
+    around: Surroundings,
+    new_names: dict[str, str],
+    described: Described,
+) -> tuple[list[MetadataRecord], list[CreatableTopicResult]]:
+    """Topics that are named once each. The last two arguments are what the parts of one request have in common: names
+    that may collide, and descriptions."""
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
-    new_names: dict[str, str] = {}
-    for topic in once:
+    for topic in topics:
         try:
-            made, result = _create_topic(image, topic, around, new_names)
+            made, result = _create_topic(image, topic, around, new_names, described)
         except Refused as refusal:
-            results.append(_failed_topic(topic.name, refusal))
+            results.append(failed_topic(topic.name, refusal))
             continue
         if (key := collision_key(topic.name)) is not None:
             new_names[key] = topic.name
         records += made
         results.append(result)
-    twice = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")
-    results += [_failed_topic(name, twice) for name, count in named.items() if count > 1]
-    reply = CreateTopicsResponse(throttle_time_ms=0, topics=results)
-    return Decision([] if request.validate_only else records, reply)
+    return records, results
 
 
-def _check_size(partitions: int) -> None:
+def named_twice(name: str) -> CreatableTopicResult:
+    return failed_topic(name, Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request"))
+
+
+def check_size(partitions: int) -> None:
     if partitions > PARTITIONS_PER_REQUEST_MAX:
         raise Refused(
             Error.POLICY_VIOLATION,
@@ -85,18 +107,18 @@ def _check_size(partitions: int) -> None:
         )
 
 
-def _partitions_wanted(topic: CreatableTopic, config: Config) -> int:
+def partitions_wanted(topic: CreatableTopic, config: Config) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return config[NUM_PARTITIONS] if topic.num_partitions == _OPEN else max(topic.num_partitions, 0)
 
 
 def _create_topic(
-    image: Image, topic: CreatableTopic, around: Surroundings, new_names: dict[str, str]
+    image: Image, topic: CreatableTopic, around: Surroundings, new_names: dict[str, str], described: Described
 ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
     _check_new_name(image, topic.name, new_names)
     overrides = _overrides(topic)
-    config = topic_config(around.config, overrides)
+    configs = _described(overrides, around.config, described)
     if topic.assignments:
         placed = _assigned(image, topic)
     else:
@@ -118,18 +140,28 @@ def _create_topic(
         error_message=None,
         num_partitions=len(placed),
         replication_factor=len(placed[0]),
-        configs=[
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.sensitive,
-            )
-            for entry in topic_entries(config, None)
-        ],
+        configs=configs,
     )
     return records, result
+
+
+def _described(overrides: dict[str, str], config: Config, described: Described) -> Shared[CreatableTopicConfigs]:
+    """The settings that count for a topic; those of topics with the same overrides are the same."""
+    key = tuple(overrides.items())
+    if key not in described:
+        described[key] = Shared(
+            [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.sensitive,
+                )
+                for entry in topic_entries(topic_config(config, overrides), None)
+            ]
+        )
+    return described[key]
 
 
 def _check_new_name(image: Image, name: str, new_names: dict[str, str]) -> None:
@@ -148,6 +180,8 @@ def _check_new_name(image: Image, name: str, new_names: dict[str, str]) -> None:
 
 
 def _overrides(topic: CreatableTopic) -> dict[str, str]:
+    if len(topic.configs) > CHANGES_MAX:
+        raise Refused(Error.POLICY_VIOLATION, f"more than {CHANGES_MAX} settings of one topic")
     without = [config.name for config in topic.configs if config.value is None]
     if without:
         raise Refused(Error.INVALID_CONFIG, f"settings without a value: {', '.join(without)}")
@@ -202,7 +236,7 @@ def _placed(image: Image, topic: CreatableTopic, around: Surroundings) -> list[l
     replication_factor = topic.replication_factor
     if replication_factor == _OPEN:
         replication_factor = default_replication_factor(around.config, usable)
-    return [usable.place(replication_factor) for _ in range(_partitions_wanted(topic, around.config))]
+    return [usable.place(replication_factor) for _ in range(partitions_wanted(topic, around.config))]
 
 
 def default_replication_factor(config: Config, usable: Usable) -> int:
@@ -222,7 +256,7 @@ def _new_partition(image: Image, replicas: list[int]) -> Partition:
     )
 
 
-def _failed_topic(name: str, refusal: Refused) -> CreatableTopicResult:
+def failed_topic(name: str, refusal: Refused) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.error, error_message=refusal.text)
 
 
@@ -233,10 +267,20 @@ def create_partitions(
     image: Image, request: CreatePartitionsRequest, chance: Chance
 ) -> Decision[CreatePartitionsResponse]:
     named = Counter(topic.name for topic in request.topics)
+    distinct = {topic.name: topic for topic in request.topics}.values()
+    records, results = grow_each(image, distinct, chance, named)
+    reply = CreatePartitionsResponse(throttle_time_ms=0, results=results)
+    return Decision([] if request.validate_only else records, reply)
+
+
+def grow_each(
+    image: Image, topics: Iterable[CreatePartitionsTopic], chance: Chance, named: Mapping[str, int]
+) -> tuple[list[MetadataRecord], list[CreatePartitionsTopicResult]]:
+    """`named` tells how often each stands in the request."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
     twice = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    for topic in topics:
         outcome: Refused | None = twice if named[topic.name] > 1 else None
         if outcome is None:
             try:
@@ -250,8 +294,7 @@ def create_partitions(
                 error_message=outcome.text if outcome else None,
             )
         )
-    reply = CreatePartitionsResponse(throttle_time_ms=0, results=results)
-    return Decision([] if request.validate_only else records, reply)
+    return records, results
 
 
 def _grow(image: Image, wanted: CreatePartitionsTopic, chance: Chance) -> list[MetadataRecord]:
@@ -270,7 +313,7 @@ def _grow(image: Image, wanted: CreatePartitionsTopic, chance: Chance) -> list[M
             Error.INVALID_REPLICA_ASSIGNMENT,
             f"{additional} partitions are to be added and {len(wanted.assignments)} assigned",
         )
-    _check_size(additional)
+    check_size(additional)
     replication_factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
         usable = Usable(image.brokers.values(), chance)
@@ -290,23 +333,32 @@ def _grow(image: Image, wanted: CreatePartitionsTopic, chance: Chance) -> list[M
 
 def delete_topics(image: Image, request: DeleteTopicsRequest) -> Decision[DeleteTopicsResponse]:
     """Topics by name or by id. What is named twice, also once each way, is not deleted."""
-    asked = [(name, NO_UUID) for name in request.topic_names] + [
+    asked: list[Named] = [(name, NO_UUID) for name in request.topic_names] + [
         (topic.name, topic.topic_id) for topic in request.topics
     ]
-    found = [_find(image, name, topic_id) for name, topic_id in asked]
-    hits = Counter(topic.topic_id for topic in found if isinstance(topic, Topic))
-    repeated = Counter(asked)
+    repeated, hits = Counter(asked), Counter(hit for one in asked if (hit := found_id(image, one)) is not None)
+    records, results = delete_each(image, repeated, repeated, hits)
+    return Decision(records, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
+
+
+def found_id(image: Image, named: Named) -> bytes | None:
+    """The id of the topic that is meant, if there is one."""
+    topic = _find(image, *named)
+    return topic.topic_id if isinstance(topic, Topic) else None
+
+
+def delete_each(
+    image: Image, topics: Iterable[Named], repeated: Mapping[Named, int], hits: Mapping[bytes, int]
+) -> tuple[list[MetadataRecord], list[DeletableTopicResult]]:
+    """`repeated` and `hits` tell how often each stands in the request, by what it is named by and by its id."""
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
-    told: set[tuple[str | None, bytes]] = set()
-    for (name, topic_id), topic in zip(asked, found, strict=True):
+    for name, topic_id in topics:
+        topic = _find(image, name, topic_id)
         if (name is None) == (topic_id == NO_UUID):
             assert isinstance(topic, Refused), "named by both or by neither"
-            results.append(_deleted(name, topic_id, topic))  # Each time, as in Kafka.
+            results += [_deleted(name, topic_id, topic)] * repeated[name, topic_id]  # Each time, as in Kafka.
             continue
-        if (name, topic_id) in told:
-            continue
-        told.add((name, topic_id))
         if repeated[name, topic_id] > 1:
             topic = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")
         elif isinstance(topic, Topic) and hits[topic.topic_id] > 1:
@@ -316,7 +368,7 @@ def delete_topics(image: Image, request: DeleteTopicsRequest) -> Decision[Delete
         else:
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             results.append(_deleted(topic.name, topic.topic_id, None))
-    return Decision(records, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
+    return records, results
 
 
 def _find(image: Image, name: str | None, topic_id: bytes) -> Topic | Refused:
@@ -338,8 +390,3 @@ def _deleted(name: str | None, topic_id: bytes, refusal: Refused | None) -> Dele
         error_code=refusal.error if refusal else Error.NONE,
         error_message=refusal.text if refusal else None,
     )
-
-
-def all_failed(names: Iterable[str], refusal: Refused) -> CreateTopicsResponse:
-    """The answer when nothing was looked at."""
-    return CreateTopicsResponse(throttle_time_ms=0, topics=[_failed_topic(name, refusal) for name in names])

@@ -6,7 +6,6 @@ Rule 3: old clients are told less: version 0 leaves out replicas that cannot be 
         do not know LISTENER_NOT_FOUND.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from ottla.core.metadata.image import NO_LEADER, Image, Partition, Topic, is_online
@@ -96,39 +95,54 @@ def _offline(image: Image, partition: Partition, listener: str) -> list[int]:
     ]
 
 
-def describe_partitions(
-    image: Image,
-    names: Iterable[str],
-    listener: str,
-    *,
-    first_partition: dict[str, int],
-    limit: int,
-    skip_missing: bool,
-    operations: int,
-) -> DescribeTopicPartitionsResponse:
-    """One page: topics in the order of `names`, at most `limit` partitions; the cursor says where the next begins."""
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
-    cursor: Cursor | None = None
-    for name in names:
-        if limit <= 0:
-            cursor = Cursor(topic_name=name, partition_index=0)
-            break
+class PartitionsPage:
+    """One page of DescribeTopicPartitions: topics in the order in which they are added, at most `limit` partitions; the
+    cursor says where the next page begins."""
+
+    def __init__(
+        self,
+        image: Image,
+        listener: str,
+        *,
+        first_partition: dict[str, int],
+        limit: int,
+        skip_missing: bool,
+        operations: int,
+    ) -> None:
+        self._image = image
+        self._listener = listener
+        self._first_partition = first_partition
+        self._left = limit
+        self._skip_missing = skip_missing
+        self._operations = operations
+        self._topics: list[DescribeTopicPartitionsResponseTopic] = []
+        self._cursor: Cursor | None = None
+
+    def is_full_before(self, name: str) -> bool:
+        """Add a topic, or as many of its partitions as there is room for; whether there is no room for the next."""
+        if self._left <= 0:
+            self._cursor = Cursor(topic_name=name, partition_index=0)
+            return True
+        image = self._image
         topic = image.topics.get(name)
         if topic is None:
-            if not skip_missing:
-                topics.append(_described(name, NO_UUID, error_of_missing(name), [], operations))
-            continue
-        first = first_partition.get(name, 0)
-        end = min(len(topic.partitions), first + limit)
+            if not self._skip_missing:
+                self._topics.append(_described(name, NO_UUID, error_of_missing(name), [], self._operations))
+            return False
+        first = self._first_partition.get(name, 0)
+        end = min(len(topic.partitions), first + self._left)
         partitions = [
-            _partition_described(image, index, topic.partitions[index], listener) for index in range(first, end)
+            _partition_described(image, index, topic.partitions[index], self._listener) for index in range(first, end)
         ]
-        topics.append(_described(name, topic.topic_id, Error.NONE, partitions, operations))
+        self._topics.append(_described(name, topic.topic_id, Error.NONE, partitions, self._operations))
+        self._left -= len(partitions)
         if end < len(topic.partitions):
-            cursor = Cursor(topic_name=name, partition_index=end)
-            break
-        limit -= len(partitions)
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+            self._cursor = Cursor(topic_name=name, partition_index=end)
+            return True
+        return False
+
+    def response(self) -> DescribeTopicPartitionsResponse:
+        return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=self._topics, next_cursor=self._cursor)
 
 
 def _described(

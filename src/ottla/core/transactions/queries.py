@@ -16,8 +16,8 @@ class Filters(NamedTuple):
     """By the time since the start; one that has not begun counts as begun at the beginning of time, as in Kafka."""
     pattern: str = ""
 
-    def unknown_states(self) -> list[str]:
-        return sorted(self.states - STATE_BY_LABEL.keys())
+    def unknown_states(self) -> frozenset[str]:
+        return self.states - STATE_BY_LABEL.keys()
 
     def matcher(self) -> Callable[[str, Transaction, int], bool]:
         """Refused with INVALID_REGULAR_EXPRESSION if the pattern is none."""

@@ -70,8 +70,12 @@ def allowance(compressed: int, limit: int = LIMIT, ratio: int = RATIO) -> int:
     return min(limit, max(_ALWAYS_ALLOWED, compressed * ratio))
 
 
-def _bomb(codec: Codec, compressed: int, allowed: int) -> CorruptBatch:
-    return CorruptBatch(f"{compressed} bytes of {codec.name.lower()} unpack to more than the {allowed} bytes allowed")
+class Bomb(CorruptBatch):
+    """What was compressed unpacks to more than is allowed."""
+
+
+def _bomb(codec: Codec, compressed: int, allowed: int) -> Bomb:
+    return Bomb(f"{compressed} bytes of {codec.name.lower()} unpack to more than the {allowed} bytes allowed")
 
 
 def _damaged(codec: Codec, why: object) -> CorruptBatch:

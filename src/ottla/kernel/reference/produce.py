@@ -11,6 +11,8 @@ Rule 4: under LogAppendTime the batch gets the broker's time; under CreateTime i
 Rule 5: a batch is rebuilt only to be compressed otherwise (compression.type), or because its offset deltas are not
         0, 1, 2 ...: old clients wrote such, and two records must not share an offset. (Kafka repairs such a batch
         only if it is compressed.)
+Rule 6: whoever cannot wait says how many bytes of records may be checked. A batch that has more, or unpacks to more, or
+        has an eighth of that and must be rebuilt, is left alone: it is to be checked elsewhere.
 """
 
 from struct import Struct
@@ -32,10 +34,11 @@ from ottla.kernel.batch import (
     attributes_of,
     read_header,
 )
-from ottla.kernel.errors import CorruptBatch, InvalidRecords
+from ottla.kernel.errors import CorruptBatch, InvalidRecords, TakesLong
 from ottla.kernel.reference.alike import DELTA_MAX, DELTA_MIN, skip_alike
 from ottla.kernel.reference.build import BatchBuilder
 from ottla.kernel.reference.checksum import batch_crc, crc_fault
+from ottla.kernel.reference.compress import Bomb, allowance, decompress
 from ottla.kernel.reference.layout import (
     check_claims,
     ends_early,
@@ -57,17 +60,24 @@ _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
+_REBUILD_COST: Final = 8  # To compress a batch anew takes so many times as long as to walk over it.
 
 
 def check_produced(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: int) -> Checked:
     """Check, and set right in place, the one batch in `buffer`.
 
-    Raises CorruptBatch, InvalidRecords, or Refused with MESSAGE_TOO_LARGE.
+    Raises CorruptBatch, InvalidRecords, or Refused with MESSAGE_TOO_LARGE; or TakesLong, by rule 6.
     """
+    return check_counted(buffer, rules, now_ms)[0]
+
+
+def check_counted(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: int) -> tuple[Checked, int]:
+    """As `check_produced`; also, how many bytes of records that were."""
     view = memoryview(buffer)
     header = _only_batch(view)
     _check_header(header, rules)
     _check_size(header.size, rules, "")
+    _check_length(header.size, rules)
     if fault := crc_fault(header, batch_crc(view, 0, header.size)):
         raise CorruptBatch(fault)
     try:
@@ -133,9 +143,24 @@ def _check_size(size: int, rules: ProduceRules, when: str) -> None:
         )
 
 
-def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int) -> Checked:
+def _check_length(size: int, rules: ProduceRules, cost: int = 1) -> None:
+    if rules.at_once_max is not None and size * cost > rules.at_once_max:
+        raise TakesLong
+
+
+def _unpacked(view: memoryview, header: BatchHeader, rules: ProduceRules) -> bytes:
+    packed, most = view[HEADER_SIZE : header.size], rules.at_once_max
+    if most is None or header.codec is Codec.NONE or most >= allowance(len(packed)):
+        return records_of(view, header)
+    try:
+        return decompress(header.codec, packed, limit=most)
+    except Bomb:
+        raise TakesLong from None  # Or a bomb: who has the time finds out.
+
+
+def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int) -> tuple[Checked, int]:
     codec = header.codec
-    data = records_of(view, header)
+    data = _unpacked(view, header, rules)
     window = Window.of(
         header, rules.timestamp_type, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms, now_ms
     )
@@ -144,10 +169,11 @@ def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, n
     if header.is_control and codec is Codec.NONE:
         wanted = Codec.NONE  # Consumers look for markers in plain sight.
     if wanted is not codec or not in_order:
-        return _rebuild(data, header, rules, wanted, in_order, now_ms)
+        _check_length(len(data), rules, _REBUILD_COST)
+        return _rebuild(data, header, rules, wanted, in_order, now_ms), len(data)
     max_timestamp = now_ms if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else window.max_timestamp(latest)
     header = _set_max_timestamp(view, header, rules.timestamp_type, max_timestamp)
-    return _checked(view, header, recompressed=False)
+    return _checked(view, header, recompressed=False), len(data)
 
 
 def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) -> tuple[int, bool]:

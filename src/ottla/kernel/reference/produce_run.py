@@ -29,8 +29,8 @@ from ottla.kernel.batch import (
     pack_header,
     read_header,
 )
-from ottla.kernel.errors import CorruptBatch
-from ottla.kernel.reference.produce import check_produced
+from ottla.kernel.errors import CorruptBatch, TakesLong
+from ottla.kernel.reference.produce import check_counted
 from ottla.kernel.reference.varint import read_unsigned
 from ottla.kernel.values import Exchange, ProduceRules, Room
 from ottla.wire.errors import Refused
@@ -77,14 +77,18 @@ class Run:
             raise ValueError(f"what changes has no place at {changes_at} of the answer")
         found: list[tuple[int, memoryview, BatchHeader]] = []
         next_offset, room = self.next_offset, self._room
-        while len(found) < _BATCHES_MAX:
+        left = self._rules.at_once_max
+        while len(found) < _BATCHES_MAX and (left is None or left > 0):
             request = _request(data, position, exchange.pattern)
             if request is None:
                 break
             correlation_id, batch, end = request
-            header = self._check(batch, found[-1][2] if found else None)
-            if header is None:
+            checked = self._check(batch, found[-1][2] if found else None)
+            if checked is None:
                 break
+            header, unpacked = checked
+            if left is not None:
+                left -= unpacked
             header = header.numbered(next_offset, self._leader_epoch)
             if not _has_room(room, header):
                 break
@@ -113,8 +117,8 @@ class Run:
         _CHANGES.pack_into(answer, exchange.changes_at, header.base_offset, header.append_time, self._log_start_offset)
         return bytes(answer)
 
-    def _check(self, batch: memoryview, before: BatchHeader | None) -> BatchHeader | None:
-        """The header of a batch that may follow `before`."""
+    def _check(self, batch: memoryview, before: BatchHeader | None) -> tuple[BatchHeader, int] | None:
+        """The header of a batch that may follow `before`, and how many bytes of records it has."""
         if len(batch) < HEADER_SIZE or batch[MAGIC_AT] != MAGIC:
             return None
         rules = self._rules
@@ -125,10 +129,10 @@ class Run:
             earlier = before or self._last_of(header)
             if earlier is not None and not _follows(header, earlier):
                 return None
-            checked = check_produced(bytearray(batch), rules, self._now_ms)
-        except (CorruptBatch, Refused):
+            checked, unpacked = check_counted(bytearray(batch), rules, self._now_ms)
+        except (CorruptBatch, Refused, TakesLong):
             return None
-        return None if checked.recompressed else checked.header
+        return None if checked.recompressed else (checked.header, unpacked)
 
     def _last_of(self, header: BatchHeader) -> BatchHeader | None:
         """The last batch so far of the producer with an id that sent this one."""

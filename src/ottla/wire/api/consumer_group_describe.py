@@ -1,5 +1,7 @@
 """The ConsumerGroupDescribe API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import Bool, Int8, Int16, Int32, String, Uuid
 
@@ -48,7 +50,7 @@ class DescribedGroup:
     group_epoch: Int32
     assignment_epoch: Int32
     assignor_name: String
-    members: list[Member]
+    members: Sequence[Member]
     authorized_operations: Int32 = field(default=-(2**31))
 
 

@@ -1,5 +1,7 @@
 """The CreateTopics API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import NO_UUID, Bool, Int8, Int16, Int32, String, Uuid
 
@@ -52,7 +54,7 @@ class CreatableTopicResult:
     topic_config_error_code: Int16 = field(since=5, tag=0, default=0, ignorable=True)
     num_partitions: Int32 = field(since=5, default=-1, ignorable=True)
     replication_factor: Int16 = field(since=5, default=-1, ignorable=True)
-    configs: list[CreatableTopicConfigs] | None = field(since=5, default=[], ignorable=True)
+    configs: Sequence[CreatableTopicConfigs] | None = field(since=5, default=[], ignorable=True)
 
 
 @message(api_key=19, versions=(2, 7), flexible=5)

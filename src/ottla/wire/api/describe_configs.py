@@ -1,5 +1,7 @@
 """The DescribeConfigs API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import Bool, Int8, Int16, Int32, String
 
@@ -45,7 +47,7 @@ class DescribeConfigsResult:
     error_message: String | None
     resource_type: Int8
     resource_name: String
-    configs: list[DescribeConfigsResourceResult]
+    configs: Sequence[DescribeConfigsResourceResult]
 
 
 @message(api_key=32, versions=(1, 4), flexible=4)

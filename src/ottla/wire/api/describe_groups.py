@@ -1,5 +1,7 @@
 """The DescribeGroups API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import Bool, Bytes, Int16, Int32, String
 
@@ -30,7 +32,7 @@ class DescribedGroup:
     group_state: String
     protocol_type: String
     protocol_data: String
-    members: list[DescribedGroupMember]
+    members: Sequence[DescribedGroupMember]
     authorized_operations: Int32 = field(since=3, default=-(2**31))
 
 

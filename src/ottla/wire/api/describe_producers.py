@@ -1,5 +1,7 @@
 """The DescribeProducers API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import Int16, Int32, Int64, String
 
@@ -32,7 +34,7 @@ class PartitionResponse:
     partition_index: Int32
     error_code: Int16
     error_message: String | None = field(default=None)
-    active_producers: list[ProducerState]
+    active_producers: Sequence[ProducerState]
 
 
 @struct

@@ -1,5 +1,7 @@
 """The DescribeTransactions API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import message, struct
 from ottla.wire.types import Int16, Int32, Int64, String
 
@@ -26,7 +28,7 @@ class TransactionState:
     transaction_start_time_ms: Int64
     producer_id: Int64
     producer_epoch: Int16
-    topics: list[TopicData]
+    topics: Sequence[TopicData]
 
 
 @message(api_key=65, versions=(0, 0), flexible=0)

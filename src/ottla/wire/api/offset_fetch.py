@@ -1,5 +1,7 @@
 """The OffsetFetch API, all versions."""
 
+from collections.abc import Sequence
+
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import NO_UUID, Bool, Int16, Int32, Int64, String, Uuid
 
@@ -69,7 +71,7 @@ class OffsetFetchResponseTopics:
 @struct
 class OffsetFetchResponseGroup:
     group_id: String
-    topics: list[OffsetFetchResponseTopics]
+    topics: Sequence[OffsetFetchResponseTopics]
     error_code: Int16 = field(default=0)
 
 

@@ -8,18 +8,16 @@ Rule 2: a pattern must match a topic's whole name.
 Rule 3: a pattern is resolved by its group, not by each member: all who subscribed to it get the same topics, and the
         result is written down with the version of the metadata that it was found in.
 Rule 4: matching a name takes microseconds, so that many patterns of many topics are resolved a slice at a time, and
-        others have their turn in between. What is found is that of the topics that there were at the beginning.
+        others have their turn in between. A long pattern counts for many. What is found is that of the topics that
+        there were at the beginning.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-import re2
+from ottla.core.patterns import Pattern, compile_pattern, match_cost
+from ottla.wire.errors import Refused
 
-from ottla.wire.errors import Error, Refused
-
-_PROGRAM_BYTES_MAX: Final = 1 << 20
-"""What a compiled pattern may take."""
 _KEPT_MAX: Final = 200
 _KEPT_INSTRUCTIONS_MAX: Final = 500_000
 """Of all kept patterns together, some 20 MiB: a member may bring another pattern with every heartbeat."""
@@ -48,16 +46,19 @@ class Resolution:
         for regex in wanted:
             if regex in self.found:
                 continue
+            if matches <= 0:
+                return 0
             if regex != self._regex:
                 self._regex, self._at, self._matched = regex, 0, []
-            part = self._names[self._at : self._at + matches]
+            cost = compiled.cost_of(regex)
+            part = self._names[self._at : self._at + max(matches // cost, 1)]
             self._matched += compiled.matching(regex, part)
             self._at += len(part)
-            matches -= len(part)
+            matches -= len(part) * cost
             if self._at < len(self._names):
                 return 0
             self.found[regex] = frozenset(self._matched)
-        return matches
+        return max(matches, 0)
 
     def has(self, wanted: Iterable[str]) -> bool:
         """All of these are resolved."""
@@ -68,15 +69,19 @@ class Regexes:
     """Compiled patterns, the latest kept for the next look."""
 
     def __init__(self) -> None:
-        self._options = re2.Options()
-        self._options.log_errors = False
-        self._options.max_mem = _PROGRAM_BYTES_MAX
-        self._compiled: dict[str, re2._Regexp] = {}
+        self._compiled: dict[str, Pattern] = {}
         self.kept_instructions = 0
 
     def check(self, regex: str) -> None:
         """Refuses a pattern that is none."""
         self._compile(regex)
+
+    def cost_of(self, regex: str) -> int:
+        """Of one match, counted in those of a short pattern."""
+        try:
+            return match_cost(self._compile(regex))
+        except Refused:
+            return 1
 
     def matching(self, regex: str, names: Iterable[str]) -> Iterator[str]:
         """The names that a pattern matches; one that cannot be compiled (another release took it) matches none."""
@@ -86,22 +91,14 @@ class Regexes:
             return iter(())
         return (name for name in names if pattern.fullmatch(name) is not None)
 
-    def _compile(self, regex: str) -> "re2._Regexp":
+    def _compile(self, regex: str) -> Pattern:
         found = self._compiled.get(regex)
         if found is None:
-            try:
-                found = re2.compile(regex, self._options)
-            except (re2.error, UnicodeError) as error:
-                reason = error.args[0] if error.args else error
-                text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-                raise Refused(
-                    Error.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex {regex!r} is not a regular expression of RE2: {text}",
-                ) from None
+            found = compile_pattern(regex, "SubscribedTopicRegex")
             self._keep(regex, found)
         return found
 
-    def _keep(self, regex: str, compiled: "re2._Regexp") -> None:
+    def _keep(self, regex: str, compiled: Pattern) -> None:
         """In the place of the oldest, where there is no room."""
         self._compiled[regex] = compiled
         self.kept_instructions += compiled.programsize
