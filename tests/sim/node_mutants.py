@@ -367,8 +367,8 @@ MUTANTS = [
     Mutant(
         "not-loaded-again",
         "ottla.broker.coordinator",
-        "return is_storage and log.directory.failure is None",
-        "return False",
+        "if isinstance(error, OutOfFiles):",
+        "if False:",
         "a coordinator that lacked descriptors stays away until the next restart",
     ),
     Mutant(
