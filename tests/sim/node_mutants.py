@@ -109,7 +109,7 @@ MUTANTS = [
         "metadata-not-synced",
         QUORUM,
         "await self._log.flush_in_thread()",
-        "pass",
+        "self._log.log.flushed(self._log.log.end_offset)",
         "topics that were made are gone after a power loss",
     ),
     Mutant("epoch-not-raised", QUORUM, "self._snapshot.epoch, 0) + 1", "self._snapshot.epoch, 1)", "two in one"),
