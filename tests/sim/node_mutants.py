@@ -2,7 +2,8 @@
 
 from mutate import Mutant
 
-CONNECTION = "ottla.broker.connection"
+ANSWERS = "ottla.broker.answers"
+HALF_FRAME = "ottla.broker.half_frame"
 PARTITION = "ottla.broker.partition"
 PRODUCE = "ottla.broker.handlers.produce"
 QUORUM = "ottla.broker.quorum"
@@ -75,33 +76,33 @@ MUTANTS = [
     # Connections.
     Mutant(
         "answers-out-of-order",
-        CONNECTION,
-        "waiting.answer = answer_late(task, call)",
-        "waiting.answer = answer_late(task, call)\n"
-        "            if waiting in self._open:\n"
-        "                self._open.remove(waiting)\n"
-        "                self._open.appendleft(waiting)",
+        ANSWERS,
+        'waiting.answer = cast("Frame | Hangup", result)',
+        'waiting.answer = cast("Frame | Hangup", result)\n'
+        "        if waiting in self._open:\n"
+        "            self._open.remove(waiting)\n"
+        "            self._open.appendleft(waiting)",
         "an answer passes those before it",
     ),
     Mutant(
         "half-frame-lost",
-        CONNECTION,
-        "own[: self._filled] = rest",
+        HALF_FRAME,
+        "self._room[: self._filled] = begun",
         "pass",
         "garbage is read",
     ),
     Mutant(
         "shared-buffer-kept",
-        CONNECTION,
-        "own[: self._filled] = rest\n        self._own = own",
-        "own[: self._filled] = rest\n        self._own = rest.obj if rest.obj is self.node.intake.room.obj else own",
+        HALF_FRAME,
+        "self._room: Room = rooms.take(needed)\n        self._room[: self._filled] = begun",
+        "self._room: Room = begun.obj\n        self._room[: self._filled] = bytes(begun)",
         "the buffer is used again while half a frame is in it",
     ),
     Mutant(
         "no-back-pressure",
-        CONNECTION,
-        "return len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX",
-        "return False",
+        ANSWERS,
+        "self._alone > 0 or len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX",
+        "self._alone > 0",
         "a client that does not read fills the memory",
     ),
     # Metadata.
