@@ -244,7 +244,6 @@ FOUND_BY = {
     "synced-when-begun": 7,
     "cut-not-synced": 2,
     "front-not-durable": 402,
-    "epochs-stay-behind": 696,
     "markers-go-at-once": 432,
     "snapshot-before-its-indexes": 468,
 }
