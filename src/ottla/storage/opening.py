@@ -1,4 +1,4 @@
-"""Opening a log as it was left, or refusing it with a note that the next open finds."""
+"""Opening a log as it was left, or refusing it for what is missing or damaged."""
 
 from ottla.config import Config
 from ottla.core.log import files
@@ -12,10 +12,11 @@ from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recovery import LogDamaged, open_log
 
 
-def open_or_refuse(
+def open_as_left(
     here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]
-) -> tuple[Log, bytes | None]:
-    """The log, and the id of its topic if it has one yet."""
+) -> tuple[bytes | None, Log]:
+    """The topic id, if the directory names one, and the log. Raises LogDamaged; a log that was closed cleanly is marked
+    then, so that the next open looks at it as closely."""
     was_refused = files.REFUSED in listing
     if was_refused:
         left = left_before_refusal(here, left)
@@ -29,7 +30,7 @@ def open_or_refuse(
     if was_refused:
         here.disk.remove(f"{here.path}/{files.REFUSED}")
         here.sync_names()
-    return log, topic_id
+    return topic_id, log
 
 
 def _read_topic_id(here: PartitionFiles, left: Left) -> bytes | None:

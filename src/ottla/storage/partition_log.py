@@ -36,7 +36,7 @@ from ottla.storage.atomic import is_out_of_files
 from ottla.storage.index_file import OutOfUse
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
-from ottla.storage.opening import open_or_refuse
+from ottla.storage.opening import open_as_left
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.reading import Reading
 from ottla.storage.recent import RecentBatches
@@ -105,7 +105,7 @@ class PartitionLog:
             listing = tidy(disk, path)
             left = directory.left(self.key)
             self.here = PartitionFiles(disk, path, listing, settled=left.clean and not is_new)
-            self.log, self.topic_id = open_or_refuse(self.here, self.name, config, clock, left, listing)
+            self.topic_id, self.log = open_as_left(self.here, self.name, config, clock, left, listing)
             # A watermark above what was recovered would count for what is written there next.
             directory.lower_checkpoints(self.key, self.log.end_offset)
             # A node has thousands of logs, most of which nobody uses now.

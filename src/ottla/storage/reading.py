@@ -54,6 +54,23 @@ class Reading:
             self._recent.share(asked, part)
         return part
 
+    def find_readable(self, offset: int) -> int:
+        """See `PartitionLog.find_readable`."""
+        segments, end_offset = list(self._log.segments), self._log.end_offset
+        for segment in segments[self._log.segment_at(offset) :]:
+            path = f"{self._here.path}/{file_name(segment.base_offset, files.LOG)}"
+            try:
+                file = self._here.disk.open(path, writable=False)
+            except FileNotFoundError:
+                continue  # Retention took it meanwhile.
+            try:
+                position = find_batch(file, 0, segment.size, offset)
+                if position is not None:
+                    return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
+            finally:
+                file.close()
+        return end_offset
+
     def _where_cut(self, offset: int) -> tuple[Found | None, int]:
         """The batch that begins at `offset`, if a slice was cut in it, and the index of its segment."""
         cut = self._cuts.get(offset)
@@ -101,23 +118,6 @@ class Reading:
                 del self._cuts[next(iter(self._cuts))]
             self._cuts[header.base_offset] = segment, Found(position, header)
         return end - position <= _WARM_SPAN or part.file.read_warm(end - 1, 1) is not None
-
-    def find_readable(self, offset: int) -> int:
-        """See `PartitionLog.find_readable`."""
-        segments, end_offset = list(self._log.segments), self._log.end_offset
-        for segment in segments[self._log.segment_at(offset) :]:
-            path = f"{self._here.path}/{file_name(segment.base_offset, files.LOG)}"
-            try:
-                file = self._here.disk.open(path, writable=False)
-            except FileNotFoundError:
-                continue  # Retention took it meanwhile.
-            try:
-                position = find_batch(file, 0, segment.size, offset)
-                if position is not None:
-                    return kernel.read_header(file.read(position, kernel.HEADER_SIZE)).base_offset
-            finally:
-                file.close()
-        return end_offset
 
     def forget(self) -> None:
         """Batches are about to be cut off (Rule 3)."""

@@ -154,35 +154,6 @@ def test_those_who_left_leave_nothing_behind() -> None:
     simulated(scenario)
 
 
-def test_those_who_stay_are_woken_in_time_though_many_have_left() -> None:
-    """What the others leave behind is thrown away now and then; the earliest is still the next afterwards."""
-    waits = {f"stays {number}": Random(number).randrange(200, 2_000) for number in range(20)}
-
-    async def scenario(scene: Scene) -> None:
-        for name, wait_ms in waits.items():
-            scene.wait(name, wait_ms=wait_ms)
-        for number in range(400):
-            scene.wait("leaves", wait_ms=5_000 + number).cancel()
-        await asyncio.sleep(3)
-
-    told = dict(simulated(scenario).told)
-    assert all(waits[name] <= told[name] <= waits[name] + 1 for name in waits)
-
-
-def test_the_heap_is_made_anew_when_most_of_it_has_left() -> None:
-    async def scenario(scene: Scene) -> None:
-        for wait_ms in (900, 700, 500, 300):
-            scene.wait(str(wait_ms), wait_ms=wait_ms)
-        for number in range(200):
-            scene.wait("leaves", wait_ms=5_000 + number).cancel()
-        assert len(scene.room._times) < 200, "it was made anew"
-        await asyncio.sleep(0.2)
-        scene.wait("450", wait_ms=250)
-        await asyncio.sleep(3)
-
-    assert [name for name, _ in simulated(scenario).told] == ["300", "450", "500", "700", "900"]
-
-
 def test_thousands_that_wait_for_one_partition_are_told_some_at_a_time() -> None:
     """Each looks for itself what there is, and others have their turn in between."""
 
@@ -218,3 +189,32 @@ def test_coroutine_may_wait_and_give_up() -> None:
         assert other.cancelled()
 
     simulated(scenario)
+
+
+def test_those_who_stay_are_woken_in_time_though_many_have_left() -> None:
+    """What the others leave behind is thrown away now and then; the earliest is still the next afterwards."""
+    waits = {f"stays {number}": Random(number).randrange(200, 2_000) for number in range(20)}
+
+    async def scenario(scene: Scene) -> None:
+        for name, wait_ms in waits.items():
+            scene.wait(name, wait_ms=wait_ms)
+        for number in range(400):
+            scene.wait("leaves", wait_ms=5_000 + number).cancel()
+        await asyncio.sleep(3)
+
+    told = dict(simulated(scenario).told)
+    assert all(waits[name] <= told[name] <= waits[name] + 1 for name in waits)
+
+
+def test_the_heap_is_made_anew_when_most_of_it_has_left() -> None:
+    async def scenario(scene: Scene) -> None:
+        for wait_ms in (900, 700, 500, 300):
+            scene.wait(str(wait_ms), wait_ms=wait_ms)
+        for number in range(200):
+            scene.wait("leaves", wait_ms=5_000 + number).cancel()
+        assert len(scene.room._times) < 200, "it was made anew"
+        await asyncio.sleep(0.2)
+        scene.wait("450", wait_ms=250)
+        await asyncio.sleep(3)
+
+    assert [name for name, _ in simulated(scenario).told] == ["300", "450", "500", "700", "900"]
