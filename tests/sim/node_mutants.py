@@ -2,7 +2,8 @@
 
 from mutate import Mutant
 
-CONNECTION = "ottla.broker.connection"
+ANSWERS = "ottla.broker.answers"
+HALF_FRAME = "ottla.broker.half_frame"
 PARTITION = "ottla.broker.partition"
 PRODUCE = "ottla.broker.handlers.produce"
 QUORUM = "ottla.broker.quorum"
@@ -75,41 +76,41 @@ MUTANTS = [
     # Connections.
     Mutant(
         "answers-out-of-order",
-        CONNECTION,
-        "waiting.answer = answer_late(task, call)",
-        "waiting.answer = answer_late(task, call)\n"
-        "            if waiting in self._open:\n"
-        "                self._open.remove(waiting)\n"
-        "                self._open.appendleft(waiting)",
+        ANSWERS,
+        'waiting.answer = cast("Frame | Hangup", result)',
+        'waiting.answer = cast("Frame | Hangup", result)\n'
+        "        if waiting in self._open:\n"
+        "            self._open.remove(waiting)\n"
+        "            self._open.appendleft(waiting)",
         "an answer passes those before it",
     ),
     Mutant(
         "half-frame-lost",
-        CONNECTION,
-        "own[: self._filled] = rest",
+        HALF_FRAME,
+        "self._room[: self._filled] = begun",
         "pass",
         "garbage is read",
     ),
     Mutant(
         "shared-buffer-kept",
-        CONNECTION,
-        "own[: self._filled] = rest\n        self._own = own",
-        "own[: self._filled] = rest\n        self._own = rest.obj if rest.obj is self.node.intake.room.obj else own",
+        HALF_FRAME,
+        "self._room: Room = rooms.take(needed)\n        self._room[: self._filled] = begun",
+        "self._room: Room = begun.obj\n        self._room[: self._filled] = bytes(begun)",
         "the buffer is used again while half a frame is in it",
     ),
     Mutant(
         "no-back-pressure",
-        CONNECTION,
-        "return len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX",
-        "return False",
+        ANSWERS,
+        "self._alone > 0 or len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX",
+        "self._alone > 0",
         "a client that does not read fills the memory",
     ),
     # Metadata.
     Mutant(
         "metadata-not-synced",
         QUORUM,
-        "await self._directory.disk.in_thread(flush.run)",
-        "pass",
+        "await self._log.flush_in_thread()",
+        "self._log.log.flushed(self._log.log.end_offset)",
         "topics that were made are gone after a power loss",
     ),
     Mutant("epoch-not-raised", QUORUM, "self._snapshot.epoch, 0) + 1", "self._snapshot.epoch, 1)", "two in one"),
@@ -130,8 +131,8 @@ MUTANTS = [
     Mutant(
         "topic-id-not-synced",
         "ottla.storage.partition_files",
-        "for name in names if name == files.PARTITION_METADATA]",
-        "for name in names if False]",
+        "if files.PARTITION_METADATA in names and not settled:",
+        "if False:",
         "after a kill and a power loss nobody knows whose log it is",
     ),
     # Transactions.
@@ -358,6 +359,27 @@ MUTANTS = [
         "an id whose coordinator lost its end can never be used again",
     ),
     Mutant(
+        "swap-left-at-a-clean-stop",
+        "ottla.storage.partition_log",
+        "            here.void_swaps()\n            here.of(log.active).finish_indexes()",
+        "            here.of(log.active).finish_indexes()",
+        "the next start finds other segments than were summarized, and refuses the log",
+    ),
+    Mutant(
+        "not-loaded-again",
+        "ottla.broker.coordinator",
+        "if isinstance(error, OutOfFiles):",
+        "if False:",
+        "a coordinator that lacked descriptors stays away until the next restart",
+    ),
+    Mutant(
+        "coordinator-comes-back",
+        "ottla.broker.coordinator",
+        "if self._is_closed:",
+        "if False:",
+        "while a node stops, a coordinator writes to logs that are closed",
+    ),
+    Mutant(
         "told-its-part-and-not-heard",
         "ottla.core.groups.classic",
         "            self._heard(group, member, now_ms)\n            return Decision(_synced(group, member))",
@@ -402,5 +424,11 @@ FOUND_BY = {
     "static-member-rebalances": 31,
     "static-place-given-away": 22,
     "migrated-with-nothing": 49,
+    "swap-left-at-a-clean-stop": 179493387518,
+    "not-loaded-again": 179493387349,
+    "coordinator-comes-back": 179493387544,
+    "target-taken-for-owned": 900278,
+    "told-its-part-and-not-heard": 900073,
+    "outdated-marker-tried-for-ever": 900831,
 }
 """A seed that found it last time, played first."""

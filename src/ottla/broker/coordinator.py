@@ -41,6 +41,7 @@ from ottla.kernel import (
     scan,
 )
 from ottla.observe.trace import trace, warn
+from ottla.storage.log_directory import OutOfFiles
 from ottla.storage.partition_log import PartitionLog
 from ottla.wire.errors import Error, Refused
 
@@ -300,7 +301,7 @@ class Coordinator(Generic[S]):
             loaded = await self._replay_log(hosted)
         except (Refused, BadRecord) as error:
             warn("coordinator.not_loaded", partition=hosted.partition.name, error=error)
-            if _may_pass(error, hosted.partition.log):
+            if isinstance(error, OutOfFiles):
                 await asyncio.sleep(_LOAD_AGAIN_S)
                 self._begin_anew(hosted)
             else:
@@ -381,9 +382,3 @@ class Coordinator(Generic[S]):
                 warn("coordinator.record_unknown", topic=self.topic, offset=record.offset, key=record.key)
             else:
                 shard.replay(told, Origin(record.offset, record.timestamp, *producer))
-
-
-def _may_pass(error: Refused | BadRecord, log: PartitionLog) -> bool:
-    """Whether a log could not be read for want of descriptors: its directory is still online."""
-    is_storage = isinstance(error, Refused) and error.error is Error.KAFKA_STORAGE_ERROR
-    return is_storage and log.directory.failure is None

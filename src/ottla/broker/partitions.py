@@ -7,6 +7,8 @@ Rule 3: a log that cannot be opened or made leaves its partition offline, and th
 Rule 4: a log that should be here and is not may be in a directory that cannot be used. It is made anew only when all
         directories can: an empty one in its place would hide what it holds (KAFKA-3410).
 Rule 5: thousands of partitions that come or go at once do so in slices, between which others have their turn.
+Rule 6: where there are too few descriptors for a new log, it is waited for some, and the changes after it wait, too:
+        who made the topic is not told that it is there before it is.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from ottla.core.metadata import image as metadata
 from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import Image
 from ottla.observe.trace import trace, warn
+from ottla.storage.log_directory import OutOfFiles
 from ottla.storage.store import LogStore, NewLog
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import (
@@ -37,6 +40,7 @@ _KEPT_AT_ONCE = 16
 _REMOVED_AT_ONCE = 64
 """Each is one renaming, in a thread."""
 _RECONFIGURED_AT_ONCE = 256
+_OUT_OF_FILES_REST_S = 0.5
 
 
 class _New(NamedTuple):
@@ -121,16 +125,26 @@ class Partitions:
                 NewLog(one.topic.name, one.number, one.topic.topic_id, self._config_of(one.topic.name))
                 for one in lacking
             ]
+            await self._make_logs(wanted)
+        for one in here:
+            if (one.topic.name, one.number) not in self._store.offline:
+                self._keep(one.topic, one.number, one.state, is_new=True)
+
+    async def _make_logs(self, wanted: list[NewLog]) -> None:
+        while wanted:
             try:
                 made = await self._store.create_some(wanted)
             except Refused as refusal:
                 made = [refusal] * len(wanted)
+            lacking: list[NewLog] = []
             for log, failure in zip(wanted, made, strict=True):
-                if isinstance(failure, Refused):
+                if isinstance(failure, OutOfFiles):
+                    lacking.append(log)
+                elif isinstance(failure, Refused):
                     self._set_offline((log.topic, log.partition), failure)
-        for one in here:
-            if (one.topic.name, one.number) not in self._store.offline:
-                self._keep(one.topic, one.number, one.state, is_new=True)
+            wanted = lacking
+            if wanted:
+                await asyncio.sleep(_OUT_OF_FILES_REST_S)  # Rule 6.
 
     async def _reconfigure_topic(self, image: Image, name: str) -> None:
         topic = image.topics.get(name)

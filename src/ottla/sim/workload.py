@@ -121,6 +121,10 @@ class Workload:
                 "I10", f"refused, yet the log went from {history.end_offset} to {log.end_offset}"
             ) from refused
         self._adopt_start()
+        # The new start may have been written down, and not synced: then a crash decides whether it counts.
+        begun = self.subject.directory.log_starts.get(self.subject.partition.key, 0)
+        if history.may_start_at(begun):
+            history.asked_start = max(history.asked_start, begun)
         history.retaining_at_ms = None
 
     # Beside the operations.

@@ -41,6 +41,10 @@ class WrongDirectory(Exception):
     """The directory belongs to another node or cluster, or does not say to whom."""
 
 
+class OutOfFiles(Refused):
+    """There were too few descriptors. Nothing was touched: it can be tried again when there are some."""
+
+
 class LogDirectory:
     def __init__(self, disk: Disk, path: str, on_offline: Callable[["LogDirectory"], None] | None = None) -> None:
         self.disk = disk
@@ -140,7 +144,7 @@ class LogDirectory:
         """
         if is_out_of_files(error) and not half_done:
             warn("files.too_many_open", path=self.path, doing=doing)
-            return Refused(Error.KAFKA_STORAGE_ERROR, f"{doing}: too many open files; raise the limit (ulimit -n)")
+            return OutOfFiles(Error.KAFKA_STORAGE_ERROR, f"{doing}: too many open files; raise the limit (ulimit -n)")
         if self.failure is None:
             self.failure = error
             warn("directory.offline", path=self.path, doing=doing, error=error)

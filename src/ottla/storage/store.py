@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from ottla.config import FILE_DELETE_DELAY_MS, Config
 from ottla.core.log import files
-from ottla.core.log.files import doomed_directory_name, parse_directory
+from ottla.core.log.files import directory_name, doomed_directory_name, parse_directory
 from ottla.io.ports import Clock, Disk, Random
 from ottla.observe.trace import detail, trace, warn
-from ottla.storage.log_directory import LogDirectory, Partition, WrongDirectory
+from ottla.storage.log_directory import LogDirectory, OutOfFiles, Partition, WrongDirectory
 from ottla.storage.partition_log import PartitionLog
 from ottla.wire.errors import Error, Refused
 
@@ -120,6 +120,8 @@ class LogStore:
         make = partial(PartitionLog, directory, *key, config, self.clock, self._random, self.note_unsynced)
         try:
             opened = await self.disk.in_thread(make)
+        except OutOfFiles:
+            raise  # The log is whole: a node that is started again, with more of them, has it.
         except Refused as refusal:
             warn("log.offline", topic=key[0], partition=key[1], reason=refusal.text)
             self.offline[key] = refusal.text
@@ -233,7 +235,9 @@ class LogStore:
         def make(new: NewLog, directory: LogDirectory) -> PartitionLog:
             with directory.guard("create"):
                 directory.forget([(new.topic, new.partition)])
-            log = PartitionLog(directory, new.topic, new.partition, new.config, self.clock, self._random)
+            log = PartitionLog(
+                directory, new.topic, new.partition, new.config, self.clock, self._random, self.note_unsynced
+            )
             log.set_topic_id(new.topic_id)
             return log
 
@@ -242,7 +246,7 @@ class LogStore:
             for new, directory in zip(wanted, places, strict=True):
                 try:
                     self._check_new(new.topic, new.partition)
-                    made.append(make(new, directory))
+                    made.append(make(new, self._begun_in(new) or directory))
                 except Refused as refusal:
                     made.append(refusal)
             return made
@@ -250,6 +254,14 @@ class LogStore:
         made = await self.disk.in_thread(make_all)
         self.logs |= {log.key: log for log in made if isinstance(log, PartitionLog)}
         return made
+
+    def _begun_in(self, new: NewLog) -> LogDirectory | None:
+        """Where a log was begun that could not be made for want of descriptors: nowhere else may it be made now."""
+        if len(self.directories) == 1:
+            return None
+        name = directory_name(new.topic, new.partition)
+        begun = (one for one in self.directories if one.failure is None and self.disk.exists(f"{one.path}/{name}"))
+        return next(begun, None)
 
     async def delete_some(self, keys: Iterable[Partition]) -> None:
         """As `delete`, for a part of very many logs. They are out of use before this waits for a thread to rename them,

@@ -211,6 +211,54 @@ def test_metadata_that_cannot_be_synced_for_want_of_descriptors_waits_for_some()
     simulated(scenario)
 
 
+def test_a_topic_whose_log_lacks_descriptors_is_made_when_there_are_some() -> None:
+    """CreateTopics was answered, and the partition stayed offline for good. The log is made where it was begun: in
+    two directories, it would keep the next node from starting."""
+
+    async def scenario(place: Place) -> None:
+        in_a, in_b = await place.create("in-a", {}), await place.create("in-b", {})
+        assert [one.log.directory.path for one in (in_a, in_b)] == ["/data/a", "/data/b"]
+        place.disk.faults.append(Fault(EMFILE, operations=("open",), suffix="/t-0/partition.metadata", rate=1.0))
+        creating = asyncio.ensure_future(place.create("t", {}))
+        await asyncio.sleep(5)
+        assert not creating.done()
+        in_a.append(batch(), acks=-1)  # A new log would go to the other directory now.
+        place.disk.faults.clear()
+        assert (await creating).log.directory.path == "/data/a"
+        (await creating).append(batch(), acks=-1)
+        node = await place.restart()
+        assert node.partition("t", 0).high_watermark == 1
+
+    simulated(scenario)
+
+
+def test_a_node_that_lacks_descriptors_for_its_logs_does_not_start() -> None:
+    """They are whole: a node that left them out would answer for them with errors until its next start."""
+
+    async def scenario(place: Place) -> None:
+        (await place.create("t", {})).append(batch(), acks=-1)
+        place.disk.faults.append(Fault(EMFILE, operations=("open",), suffix="/t-0/partition.metadata", rate=1.0))
+        with pytest.raises(Refused, match="too many open files"):
+            await place.restart()
+        place.disk = place.disk.after_kill()
+        place.disk.faults.clear()
+        assert (await place.start()).partition("t", 0).high_watermark == 1
+
+    simulated(scenario)
+
+
+def test_segments_of_a_new_log_are_synced_when_they_are_closed() -> None:
+    async def scenario(place: Place) -> None:
+        partition = await place.create("t", {})
+        partition.append(batch(), acks=-1)
+        partition.log.roll()
+        await asyncio.sleep(1)
+        assert partition.log.log.recovery_point == 1
+        assert records_after_a_power_loss(place, 1) == 1
+
+    simulated(scenario)
+
+
 def test_log_in_a_directory_that_is_offline_is_not_made_anew_elsewhere() -> None:
     """Otherwise the topic came back empty, and its records were hidden for ever (KAFKA-3410)."""
 

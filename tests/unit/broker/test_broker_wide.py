@@ -507,7 +507,7 @@ def test_batch_that_takes_long_is_checked_in_a_thread_and_those_after_it_wait(is
 
         async def counted(doing: Any) -> Any:
             nonlocal threads
-            threads += 1
+            threads += doing.__name__ == "check"  # Not the syncs of new logs.
             return await in_thread(doing)
 
         broker.disk.in_thread = counted  # type: ignore[method-assign]

@@ -124,7 +124,7 @@ class Idempotent:
         if lost_count:
             self._identity = None
             self._pending.clear()  # Whether they are there nobody knows.
-        elif self._scene.random.random() < 0.1:
+        elif self._scene.random.random() < 0.1 and requests:
             await self._send_again(requests[-1][-1])
 
     def _answered(self, batch: Outgoing, answer: PartitionProduceResponse, life: int) -> bool:
