@@ -83,9 +83,10 @@ def place(node: Watched) -> Place:
     return Place(node)
 
 
-def make_topics(node: Watched, names: list[str]) -> None:
+def make_topics(node: Watched, names: list[str], partitions: int = 1) -> None:
     topics = [
-        CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]) for name in names
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+        for name in names
     ]
     told: Any = node.call(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
     assert {one.error_code for one in told.topics} == {Error.NONE}
@@ -137,8 +138,11 @@ def test_pattern_of_nested_parentheses(place: Place) -> None:
 def test_batches_that_unpack_to_much(place: Place) -> None:
     """Each took a tenth of a second, and a request has room for hundreds."""
     batch = build_batch([Record(0, 1_700_000_000_000, None, bytes(40 * MIB))], codec=Codec.LZ4)
-    data = [PartitionProduceData(index=0, records=batch) for _ in range(30)]
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    make_topics(place.node, ["unpacked"], partitions=30)
+    place.begin()
+    data = [PartitionProduceData(index=index, records=batch) for index in range(30)]
+    topic = TopicProduceData(name="unpacked", partition_data=data)
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
     told = place.call(request, 9)
     assert {one.error_code for one in told.responses[0].partition_responses} == {Error.NONE}
     place.assert_unharmed(memory_max=300 * MIB)  # Two are looked at at a time.
