@@ -36,10 +36,13 @@ format: install ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Those beside real peers wait more than they work. Neighbours stay in one process, and share what they have started.
+TESTERS ?= 3
+
 test: check ## everything: checks, both kernels, all seeds, crash points, mutants, real Kafka and real clients
 	if command -v cargo > /dev/null; then cargo test --quiet --release --no-default-features --manifest-path native/Cargo.toml; fi
 	OTTLA_KERNEL=reference $(BIN)/pytest -n 2 $(USES_KERNEL)
-	$(BIN)/pytest -n 2 --durations=15 --durations-min=5 tests/sim tests/compat
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal --durations=15 --durations-min=5 tests/sim tests/compat
 
 # Which worlds, how many seeds of each, for how long at most; one of the last two is enough.
 WORLDS ?= log,node

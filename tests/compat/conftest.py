@@ -20,12 +20,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As where a shell started the tests in the background. What they start has to hear Ctrl-C all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LONGEST = ("test_runner_kills.py", "test_cluster.py", "test_runner_delta.py", "test_examples.py")
+"""They come first: at the end of a run nobody waits for one of them alone."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.peer)
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session")
