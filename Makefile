@@ -24,7 +24,7 @@ demo: install ## a shop's data pipeline from end to end, live, in about a minute
 run: install ## start a node on 127.0.0.1:9092 with its data in ./data
 	$(BIN)/ottla serve
 
-check: install ## format, lint, types, unit tests and some seeds, in under a minute
+check: install ## format, lint, types, unit tests and some seeds, in a few minutes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
