@@ -17,6 +17,7 @@ from bench.report import Section, Table, verdict
 from bench.sizes import MiB, Sizes
 from bench.sweep import Hostile
 from bench.watched import Holds
+from ottla.broker.dispatch import ROUTES
 from ottla.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.api.find_coordinator import FindCoordinatorRequest
 from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic
@@ -156,11 +157,14 @@ def measure(node: Watched, request: Hostile) -> Measured:
     return Measured(request, hold.cpu_s, hold.wall_s, grown, None if answer is None else len(answer), seconds)
 
 
-def measure_all(node: Watched, size: int, *, thorough: bool) -> Iterator[Measured]:
+def measure_all(node: Watched, size: int, load: str) -> Iterator[Measured]:
+    """Every API with `load` in its name."""
     topic_id = prepare(node)
-    for request in sweep.requests(size, topic_id, thorough=thorough):
-        node.ask(request.frame)  # Once before: what is compiled or imported is so once.
-        yield measure(node, request)
+    for api in sorted(ROUTES):
+        if load.upper() in api.name:
+            for request in sweep.requests(size, topic_id, thorough=True, only=api):
+                node.ask(request.frame)  # Once before: what is compiled or imported is so once.
+                yield measure(node, request)
 
 
 def run(sizes: Sizes) -> Section:
@@ -174,7 +178,7 @@ def run(sizes: Sizes) -> Section:
     for size in sizes.sweep_bytes:
         with TemporaryDirectory() as path, watched_node(Path(path)) as node:
             found = []
-            for one in measure_all(node, size, thorough=True):
+            for one in measure_all(node, size, sizes.load):
                 found.append(one)
                 print(
                     f"{one.cpu_s * 1000:8.1f} ms {one.memory / MiB:6.1f} MiB {one.seconds:6.2f} s "
