@@ -49,7 +49,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "holds": holds.run,
     "pipelines": pipelines.run,
 }
-WITH_LOADS = ("coordinators", "pipelines")
+WITH_LOADS = ("coordinators", "holds", "pipelines")
 
 
 def main(arguments: list[str] | None = None) -> None:
