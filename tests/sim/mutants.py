@@ -149,6 +149,7 @@ MUTANTS = [
         "return Producers(self._name, base_offset) if is_loss else producers",
         "return producers",
         "a producer is known by what it wrote long ago",
+        "storage/test_storage_power_loss.py::test_what_was_lost_below_the_log_start_leaves_no_outdated_producers",
     ),
     Mutant(
         "epochs-stay-behind",
@@ -185,6 +186,7 @@ MUTANTS = [
         "        if not self._are_there(group):\n            return\n",
         "        self._are_there(group)\n",
         "a segment that retention took counts as a failure of the disk",
+        "storage/test_storage_cleaner.py::test_retention_may_take_segments_while_the_cleaner_rests_or_works",
     ),
     # Damage.
     Mutant(
@@ -200,6 +202,7 @@ MUTANTS = [
         "if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):",
         "if False:",
         "offsets are counted from a damaged header",
+        "storage/test_storage_evidence.py::test_a_wrong_crc_in_the_last_batch_costs_that_batch",
     ),
     Mutant(
         "transaction-index-without-checksum",
