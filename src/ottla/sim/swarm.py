@@ -124,7 +124,7 @@ def draw(random: Random) -> Swarm:
         "log.cleaner.dedupe.buffer.size": random.choice(("240", "24000", "24000")),  # 10 or 1,000 keys
         "log.cleaner.io.max.bytes.per.second": random.choice(("1000000000", "1000")),  # It rests between groups.
     }
-    always = ALWAYS
+    always: tuple[str, ...] = ALWAYS
     if "compact" in cleanup:
         always += WHERE_COMPACTED + (WHERE_EXPIRING if "delete" in cleanup else ())
     return Swarm(

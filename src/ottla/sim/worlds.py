@@ -29,6 +29,7 @@ class World(NamedTuple):
         """Garbage is collected between seeds: what a run leaves behind is little, and looking for it costs a tenth."""
         was_enabled = gc.isenabled()
         gc.disable()
+        gc.collect(1)  # Of the run before: by now most callers have let go of it.
         try:
             return self.run(seed, variation)
         finally:
