@@ -149,6 +149,7 @@ MUTANTS = [
         "return Producers(self._name, base_offset) if is_loss else producers",
         "return producers",
         "a producer is known by what it wrote long ago",
+        "storage/test_storage_power_loss.py::test_what_was_lost_below_the_log_start_leaves_no_outdated_producers",
     ),
     Mutant(
         "epochs-stay-behind",
@@ -185,6 +186,7 @@ MUTANTS = [
         "        if not self._are_there(group):\n            return\n",
         "        self._are_there(group)\n",
         "a segment that retention took counts as a failure of the disk",
+        "storage/test_storage_cleaner.py::test_retention_may_take_segments_while_the_cleaner_rests_or_works",
     ),
     # Damage.
     Mutant(
@@ -200,6 +202,7 @@ MUTANTS = [
         "if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):",
         "if False:",
         "offsets are counted from a damaged header",
+        "storage/test_storage_evidence.py::test_a_wrong_crc_in_the_last_batch_costs_that_batch",
     ),
     Mutant(
         "transaction-index-without-checksum",
@@ -218,14 +221,18 @@ MUTANTS = [
 ]
 
 FOUND_BY = {
-    "duplicates-appended": 2,
+    "duplicates-appended": 3,
     "sequence-unchecked": 0,
-    "fencing-off": 112,
-    "ended-means-decided": 0,
-    "open-transactions-readable": 0,
+    "fencing-off": 3,
+    "ended-means-decided": 2,
+    "open-transactions-readable": 1,
     "watermark-beyond-end": 4,
     "retention-beyond-watermark": 1,
     "flush-without-sync": 0,
+    "closed-segments-not-synced": 1,
+    "sync-of-what-was-cut-off-counts": 353,
+    "synced-when-begun": 7,
+    "snapshot-before-its-indexes": 468,
     "names-not-synced": 25,
     "rename-before-sync": 1,
     "cut-keeps-checkpoints": 11,
@@ -234,17 +241,13 @@ FOUND_BY = {
     "crc-unchecked-in-recovery": 8,
     "gaps-are-legal": 6,
     "torn-tail-not-cut": 31,
+    "cut-not-synced": 2,
+    "epochs-stay-behind": 123,
     "cleaner-passes-open-transactions": 5,
     "aborted-records-supersede": 17,
+    "markers-go-at-once": 432,
     "produced-crc-unchecked": 3,
     "transaction-index-without-checksum": 81,
     "transaction-index-of-compacted-log-believed": 44,
-    "closed-segments-not-synced": 1,
-    "sync-of-what-was-cut-off-counts": 353,
-    "synced-when-begun": 7,
-    "cut-not-synced": 2,
-    "front-not-durable": 402,
-    "markers-go-at-once": 432,
-    "snapshot-before-its-indexes": 468,
 }
 """The seed that found each one last time. It is played first, so that the others need not be."""

@@ -1,4 +1,4 @@
-"""Take one safety check out of the code and see whether the simulator notices.
+"""Take one safety check out of the code and see whether the simulator notices; or a unit test, where it says which.
 
 A mutant is one change of one module. It is planted in the running process: the functions that the change concerns get
 the changed code, and their own afterwards. What cannot be planted that way, because it is decided when a module is
@@ -25,6 +25,7 @@ from typing import Any
 
 SEEDS = {"log": range(400), "node": range(200)}
 """What a mutant is given at most, by world; the same seeds are played on the code as it is."""
+UNIT = Path(__file__).parents[1] / "unit"
 CATALOGUES = {"log": "mutants", "node": "node_mutants"}
 
 
@@ -37,6 +38,8 @@ class Mutant:
     new: str
     breaks: str
     """What goes wrong, in a word or two."""
+    test: str = ""
+    """The unit test that finds it, where hardly any seed does: `storage/test_x.py::test_y`, in tests/unit."""
 
 
 def mutated(source: str, mutant: Mutant) -> str:
@@ -56,7 +59,7 @@ class NotHere(Exception):
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Raises `NotHere`."""
-    if _needs_reference(mutant):
+    if mutant.test or _needs_reference(mutant):
         raise NotHere(mutant.name)
     module = importlib.import_module(mutant.module)
     assert module.__file__ is not None
@@ -171,11 +174,24 @@ def main(name: str, world: str = "log") -> int:
     if _needs_reference(mutant):
         os.environ["OTTLA_KERNEL"] = "reference"
     sys.meta_path.insert(0, _Finder(mutant))
+    if mutant.test:
+        return _tested(mutant)
     found = found_by(world, catalogue.FOUND_BY.get(name))
     if found is None:
         print(f"{name}: survived {len(SEEDS[world])} seeds")
         return 1
     print(f"{name}: found by seed {found[0]}: {type(found[1]).__name__}: {str(found[1])[:200]}")
+    return 0
+
+
+def _tested(mutant: Mutant) -> int:
+    import pytest
+
+    options = ["-q", "-n", "0", "-p", "no:cacheprovider"]
+    if pytest.main([*options, str(UNIT / mutant.test)]) != pytest.ExitCode.TESTS_FAILED:
+        print(f"{mutant.name}: survived {mutant.test}")
+        return 1
+    print(f"{mutant.name}: found by {mutant.test}")
     return 0
 
 

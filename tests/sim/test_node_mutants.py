@@ -27,7 +27,7 @@ def test_mutant_of_a_node_is_found(mutant: Mutant) -> None:
         command = [sys.executable, str(RUNNER), name, "node"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
-        assert f"{name}: found by seed" in result.stdout
+        assert f"{name}: found by " in result.stdout
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

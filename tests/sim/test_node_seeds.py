@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.sim.node.run import run_seed
 from ottla.sim.worlds import WORLDS
 
 SEEDS = 200
@@ -18,7 +17,7 @@ def kept_seeds() -> list[int]:
 
 
 def play(seed: int) -> None:
-    outcome = run_seed(seed)
+    outcome = WORLDS["node"](seed)
     assert outcome.failure is None, f"{outcome.summary()}\nreplay: {WORLDS['node'].replay_command(seed)}"
 
 
@@ -37,7 +36,7 @@ def test_kept_seed_of_a_node(seed: int) -> None:
 def test_seeds_of_a_node_are_worth_playing() -> None:
     """Among these the power goes, processes die, topics come and go, disks fail, clients are refused and cut off;
     coordinators come back, zombies are fenced, members are replaced."""
-    lines = [line for seed in range(0, 40, 2) for line in run_seed(seed).lines]
+    lines = [line for seed in range(0, 40, 2) for line in WORLDS["node"](seed).lines]
     for happened in (
         "the power is lost",
         "the process is killed",

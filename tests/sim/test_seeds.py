@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.sim.run import run_seed
 from ottla.sim.worlds import WORLDS
 
 SEEDS = 400
@@ -18,7 +17,7 @@ def kept_seeds() -> list[int]:
 
 
 def play(seed: int) -> None:
-    outcome = run_seed(seed)
+    outcome = WORLDS["log"](seed)
     assert outcome.failure is None, f"{outcome.summary()}\nreplay: {WORLDS['log'].replay_command(seed)}"
 
 
@@ -35,6 +34,6 @@ def test_kept_seed(seed: int) -> None:
 
 def test_seeds_are_worth_playing() -> None:
     """Runs in which nothing happens would find nothing: among these, power is lost, errors strike, the cleaner runs."""
-    lines = [line for seed in range(60) for line in run_seed(seed).lines]
+    lines = [line for seed in range(60) for line in WORLDS["log"](seed).lines]
     for happened in ("power lost", "directory.offline", "log.cleaned", "log.rolled", "log.cut", "log.truncated"):
         assert any(happened in line for line in lines), happened

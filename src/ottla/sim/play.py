@@ -4,7 +4,6 @@ The range is drawn from the clock, and printed: with `--first` it can be played 
 """
 
 import argparse
-import gc
 import multiprocessing
 import os
 import sys
@@ -141,15 +140,10 @@ def _play(names: list[str], first: int, seeds: int, step: int, until: float, rep
 
 
 def play_one(world: World, seed: int) -> Played:
-    """Garbage is collected between seeds: what a run leaves behind is little, and nothing of it is garbage sooner."""
-    gc.disable()
-    try:
-        outcome = world(seed)
-        failure = outcome.failure
-        played = Played(world.name, seed, outcome.seconds, outcome.losses)
-        return played if failure is None else played._replace(kind=kind_of(failure), failure=_text_of(failure))
-    finally:
-        gc.enable()
+    outcome = world(seed)
+    failure = outcome.failure
+    played = Played(world.name, seed, outcome.seconds, outcome.losses)
+    return played if failure is None else played._replace(kind=kind_of(failure), failure=_text_of(failure))
 
 
 def _text_of(failure: Exception) -> str:

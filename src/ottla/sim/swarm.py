@@ -42,6 +42,8 @@ OPERATIONS = {
 
 ALWAYS = ("append", "advance_watermark", "read")
 WHERE_COMPACTED = ("compact", "roll", "end_transaction", "read_committed")
+WHERE_EXPIRING = ("retain", "pass_time")
+"""Where a log is compacted and expires, retention takes segments that the cleaner is about to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ def draw(random: Random) -> Swarm:
         "segment.ms": random.choice(("5000", str(7 * DAY), str(7 * DAY))),
         "flush.messages": random.choice(("1", "7", LONG_MAX)),
         "cleanup.policy": cleanup,
-        "retention.ms": random.choice(("-1", "20000")),
-        "retention.bytes": random.choice(("-1", "6000")),
+        "retention.ms": random.choice(("-1", "20000", "4000")),
+        "retention.bytes": random.choice(("-1", "6000", "2000")),
         "delete.retention.ms": random.choice(("0", "5000")),
         "min.compaction.lag.ms": random.choice(("0", "0", "3000")),
         "min.cleanable.dirty.ratio": random.choice(("0.0", "0.0", "0.5")),
@@ -122,11 +124,14 @@ def draw(random: Random) -> Swarm:
         "log.cleaner.dedupe.buffer.size": random.choice(("240", "24000", "24000")),  # 10 or 1,000 keys
         "log.cleaner.io.max.bytes.per.second": random.choice(("1000000000", "1000")),  # It rests between groups.
     }
+    always: tuple[str, ...] = ALWAYS
+    if "compact" in cleanup:
+        always += WHERE_COMPACTED + (WHERE_EXPIRING if "delete" in cleanup else ())
     return Swarm(
         topic=topic,
         broker=broker,
         policy=_policy(topic, broker),
-        weights=_weights(random, (*ALWAYS, *WHERE_COMPACTED) if "compact" in cleanup else ALWAYS),
+        weights=_weights(random, always),
         operations=random.choice((40, 80, 120)),
         keys=random.choice((3, 12, 200)),
         records_max=random.choice((1, 4, 20)),

@@ -42,7 +42,8 @@ DISTURBS_CLEANER = {
     "append": 5.0,
     "read": 3.0,
     "advance_watermark": 1.0,
-    "retain": 1.0,
+    "retain": 2.0,
+    "pass_time": 1.0,
     "roll": 0.5,
     "checkpoint": 0.5,
     "delete_records": 0.5,
@@ -301,13 +302,23 @@ class Workload:
 
     async def do_compact(self) -> None:
         """The cleaner works in its thread; meanwhile the log goes on."""
+        if self.swarm.policy.compact and self.random.random() < 0.5:
+            await self._make_cleanable()
         now_ms = self.clock.wall_ms()
         cleanable = self.subject.cleanable(now_ms)
         if cleanable is None or not cleanable.is_due:
             return
         self.history.cleaned(now_ms, self.subject.log.last_stable_offset, self.subject.log.high_watermark)
         cleaning = asyncio.ensure_future(self.subject.clean(cleanable, now_ms))
-        await self._disturb_while(cleaning, DISTURBS_CLEANER, 0.7)
+        await self._disturb_while(cleaning, DISTURBS_CLEANER, 0.85)
+
+    async def _make_cleanable(self) -> None:
+        """Left to chance, some transaction is nearly always open, and nothing may be cleaned."""
+        while (marker := self.senders.marker(self.history, self.clock.wall_ms())) is not None:
+            self._send(marker, marker=True)
+            await self._flush_if_due()
+        self.subject.log.advance_high_watermark(self.subject.log.end_offset)
+        self.subject.partition.roll()
 
     async def _disturb_while(self, work: "asyncio.Future[None]", operations: dict[str, float], likely: float) -> None:
         """Do other things while something is done in threads."""
@@ -331,8 +342,9 @@ class Workload:
         log, history = self.subject.log, self.history
         # The cleaner counts on what was below the watermark, so a compacted log is never truncated there.
         cleaned = max((run.high_watermark for run in history.cleanings), default=0)
-        lowest = max(log.log_start_offset + 1, cleaned)
-        offset = self.random.randint(min(lowest, log.end_offset), log.end_offset)
+        lowest = min(max(log.log_start_offset + 1, cleaned), log.end_offset)
+        # As far back as may be is a case of its own: the batch may begin before the log start.
+        offset = lowest if self.random.random() < 0.25 else self.random.randint(lowest, log.end_offset)
         history.truncating_to = min([offset, *(b.base_offset for b in history.batches if b.last_offset >= offset)])
         self.subject.partition.truncate(offset)
         if log.end_offset > offset:
@@ -386,7 +398,7 @@ class Workload:
     # Time.
 
     async def do_pass_time(self) -> None:
-        await asyncio.sleep(self.random.choice((0.5, 3, 8)))
+        await asyncio.sleep(self.random.choice((0.5, 3, 8, 25)))
         self._note_time()
 
     async def do_jump_clock(self) -> None:

@@ -74,7 +74,10 @@ class Keeper:
 
         Its new name, or none where it came too late. Raises ClientError."""
         scene, member = self._scene, self._member
+        name = member.member_id
         await self._hear_of(scene.now)
+        if member.member_id != name:
+            return ""  # The group had forgotten it by then.
         generation, owned, heard_at = member.generation, set(member.owned), member.heard_at
         await member.restart()
         await self._hear_of(scene.now)

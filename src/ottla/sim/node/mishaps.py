@@ -31,6 +31,7 @@ class Mishaps:
         """Again and again, until it is over."""
         while True:
             await asyncio.sleep(self._random.expovariate(1 / every_s))
+            await self._scene.lull()
             if self._is_over():
                 return
             await self._once(kind)

@@ -108,6 +108,7 @@ class LibraryConsumer:
         await consumer.assign(dict.fromkeys(wanted, BEGINNING))
         positions = dict.fromkeys(wanted, 0)
         for _ in range(scene.random.choice((5, 50))):
+            await scene.lull()
             if scene.ending:
                 return
             if positions and scene.random.random() < 0.2:

@@ -67,6 +67,8 @@ class Scene:
         """See `Machine.age`."""
         self.identities: dict[tuple[int, int], int] = {}
         """Producer ids and epochs that were given out for transactional ids, and in which life of the node first."""
+        self.lull_until = 0.0
+        """Before that clients begin nothing; see `NodeSwarm.lull_s`."""
         self._ids = 0
 
     @property
@@ -96,6 +98,12 @@ class Scene:
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(self.random.uniform(0, seconds))
+        await self.lull()
+
+    async def lull(self) -> None:
+        """Stand still as long as the clients do."""
+        while self.now < self.lull_until:
+            await asyncio.sleep(self.lull_until - self.now)
 
     def new_record(self, where: Key, sender: str, *, once: bool = True, size: int | None = None) -> Sent:
         """A record that nobody has sent before, entered into the ledger."""

@@ -19,6 +19,7 @@ _COORDINATED = 0.5
 _COORDINATION = 1 << 32
 _HAZARDS = 1 << 33
 _RARITIES = 1 << 34
+_LULLS = 1 << 35
 TABLE = "table"
 
 STATIC = "static members"
@@ -79,6 +80,9 @@ class NodeSwarm:
     """What is rare in the life of coordinators."""
     interleaving: float = 0.0
     """How likely work in a thread is done in steps that the loop's own work comes between."""
+    lull_s: float = 0.0
+    """In the middle of the run the clients stand still for so long: sessions, transactions and connections time out,
+    retention and the cleaner find nothing new, and then everybody comes back at once."""
 
     def parts(self) -> list[str]:
         """The names of what can be left out (`reduced`): mishaps and faults first, then clients."""
@@ -92,6 +96,7 @@ class NodeSwarm:
             "crashes": self.crash_steps,
             "weather": self.weather != CALM,
             "interleaving": self.interleaving,
+            "lull": self.lull_s,
             "rot": self.rot,
         }
         clients = [f"{kind}-{number}" for number, kind in enumerate(self.clients)]
@@ -107,6 +112,7 @@ class NodeSwarm:
             crash_steps=0 if "crashes" in without else self.crash_steps,
             weather=CALM if "weather" in without else self.weather,
             interleaving=0.0 if "interleaving" in without else self.interleaving,
+            lull_s=0.0 if "lull" in without else self.lull_s,
             rot=self.rot and "rot" not in without,
             hazards=tuple(one for one in self.hazards if _slug(one) not in without),
             clients=tuple(kind for number, kind in enumerate(self.clients) if f"{kind}-{number}" not in without),
@@ -121,7 +127,7 @@ class NodeSwarm:
         return (
             f"{broker}; {topics}; clients {','.join(self.clients)}; {self.weather}; faults {len(self.faults)}; "
             f"crash after {self.crash_steps or 'never'}; mishaps {self.mishaps}; interleaving {self.interleaving}; "
-            f"groups {self.protocol}; "
+            f"lull {self.lull_s:g} s; groups {self.protocol}; "
             f"hazards {','.join(self.hazards) or 'none'}"
         )
 
@@ -138,7 +144,8 @@ def draw(random: Random, seed: int = 0) -> NodeSwarm:
         swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
         swarm = _with_hazards(swarm, hazards) if hazards.random() < _HAZARDOUS else swarm
     rarities = Random(seed + _RARITIES)
-    return _with_rarities(swarm, rarities) if rarities.random() < _RARE else swarm
+    swarm = _with_rarities(swarm, rarities) if rarities.random() < _RARE else swarm
+    return replace(swarm, lull_s=Random(seed + _LULLS).choice((0.0, 15.0, 45.0, 90.0)))
 
 
 def _draw(random: Random) -> NodeSwarm:

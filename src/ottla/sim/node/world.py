@@ -129,7 +129,7 @@ class World:
         try:
             await self._all([asyncio.ensure_future(self._set_up())], tasks, within_s=600)
             playing = {asyncio.ensure_future(actor.run()): isinstance(actor, Worker) for actor in self._actors()}
-            await self._run_for(self.swarm.seconds, [*tasks, *playing])
+            await self._play_for(self.swarm.seconds, [*tasks, *playing])
             self._heal()
             if UNSYNCED in self.swarm.hazards:
                 operator = Operator(self.scene, self.config[OFFSETS_TOPIC_NUM_PARTITIONS])
@@ -152,6 +152,15 @@ class World:
         for number, kind in enumerate(self.swarm.clients):
             made.append(self.admin if kind == "admin" else ACTORS[kind](self.scene, f"{kind}-{number}"))
         return made
+
+    async def _play_for(self, seconds: float, tasks: Sequence["asyncio.Future[Any]"]) -> None:
+        """With a lull in the middle, perhaps."""
+        await self._run_for(seconds / 2, tasks)
+        if lull_s := self.swarm.lull_s:
+            self.transcript.note(f"a lull of {lull_s:g} s")
+            self.scene.lull_until = self.clock.seconds + lull_s
+            await self._run_for(lull_s, tasks)
+        await self._run_for(seconds / 2, tasks)
 
     async def _run_for(self, seconds: float, tasks: Sequence["asyncio.Future[Any]"]) -> None:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
