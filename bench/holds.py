@@ -188,8 +188,8 @@ def run(sizes: Sizes) -> Section:
         section.tables += _tables(found, size)
         hold_s, memory = max(one.cpu_s for one in found), max(one.memory for one in found)
         section.findings += [
-            f"{size / MiB:.0f} MiB, longest hold: {verdict(hold_s * 1000, HOLD_S_AIM * 1000, ' ms')}",
-            f"{size / MiB:.0f} MiB, most memory: {verdict(memory / MiB, MEMORY_AIM / MiB, ' MiB')}",
+            f"{size / MiB:g} MiB, longest hold: {verdict(hold_s * 1000, HOLD_S_AIM * 1000, ' ms')}",
+            f"{size / MiB:g} MiB, most memory: {verdict(memory / MiB, MEMORY_AIM / MiB, ' MiB')}",
         ]
     return section
 
@@ -198,7 +198,7 @@ def _tables(found: list[Measured], size: int) -> list[Table]:
     tables = []
     for title, key in (("Longest holds", lambda one: one.cpu_s), ("Most memory", lambda one: one.memory)):
         table = Table(
-            f"{title} of {len(found)} requests of {size / MiB:.0f} MiB",
+            f"{title} of {len(found)} requests of {size / MiB:g} MiB",
             ["request", "hold ms", "MiB", "answer bytes", "s"],
         )
         for one in sorted(found, key=key, reverse=True)[:_SHOWN]:

@@ -95,5 +95,5 @@ TINY = Sizes(
     growth_idle_s=0.1,
     coordinator_members=(3,),
     coordinator_offsets=300,
-    sweep_bytes=(1 * MiB, 8 * MiB),
+    sweep_bytes=(64 * KiB,),
 )
