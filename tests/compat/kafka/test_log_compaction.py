@@ -44,6 +44,7 @@ def cleaning(request: pytest.FixtureRequest, kafka_written: Written, tmp_path: P
     topic, number = request.param
     kafka = next(each for each in kafka_written.passes if (each.topic, each.number) == (topic, number))
     shutil.copytree(kafka.before, tmp_path / kafka.before.name)
+    shutil.copy(kafka_written.clean / files.META_PROPERTIES, tmp_path)
     (tmp_path / files.CLEANER_OFFSETS).write_bytes(encode_offsets({(topic, 0): kafka.start}))
     with running_ottla(tmp_path) as node:
         yield Cleaning(kafka, node, tmp_path / kafka.before.name)
@@ -125,6 +126,7 @@ def test_kafkas_tool_accepts_what_is_left(kafka_written: Written, kafka_jars: Pa
     for kafka in kafka_written.passes:
         data = tmp_path / f"{kafka.topic}-{kafka.number}"
         shutil.copytree(kafka.before, data / kafka.before.name)
+        shutil.copy(kafka_written.clean / files.META_PROPERTIES, data)
         (data / files.CLEANER_OFFSETS).write_bytes(encode_offsets({(kafka.topic, 0): kafka.start}))
         with running_ottla(data) as node:
             node.clean()
