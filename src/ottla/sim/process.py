@@ -35,9 +35,10 @@ class Process:
         return self._loop.create_task(work, context=self.context.copy())
 
     def freeze(self) -> None:
-        """SIGSTOP."""
-        self._is_frozen = True
-        self._loop.freeze(self._is_of)
+        """SIGSTOP. A killed process has nothing left to stop."""
+        if self.alive:
+            self._is_frozen = True
+            self._loop.freeze(self._is_of)
 
     def thaw(self) -> None:
         """SIGCONT."""

@@ -85,3 +85,20 @@ def test_a_frozen_process_does_what_was_due_when_it_goes_on(killed: bool) -> Non
     assert told[:2] == ["0", "goes on"]
     if not killed:
         assert told[2:] == ["1", "2"]
+
+
+def test_a_killed_process_is_not_frozen() -> None:
+    """Nobody would have it go on: its tasks, cancelled and not told yet, would never end."""
+
+    async def main(loop: SimLoop) -> None:
+        loop.set_task_factory(make_task)
+        process = Process()
+        task = process.spawn(ticking([], loop))
+        await asyncio.sleep(1.5)
+        process.kill()
+        process.freeze()
+        await asyncio.wait([task], timeout=10)
+        assert task.cancelled()
+        process.thaw()
+
+    run(main, 0)
