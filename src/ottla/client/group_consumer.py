@@ -28,7 +28,7 @@ from ottla.client.coordinators import CoordinatorType, OneCoordinator
 from ottla.client.core.errors import ClientError, Declined, MembershipLost
 from ottla.client.core.membership import OUT, Membership, Next, Slot
 from ottla.client.core.names import GroupMetadata, TopicPartition
-from ottla.client.group_offsets import commit_offsets, committed_offsets
+from ottla.client.group_offsets import commit_offsets, settled_offsets
 from ottla.observe.trace import trace, warn
 from ottla.wire.errors import Error
 
@@ -197,7 +197,7 @@ class GroupConsumer:
         return {slot: TopicPartition(by_id[slot.topic_id], slot.partition) for slot in slots if slot.topic_id in by_id}
 
     async def _begin(self, partitions: list[TopicPartition]) -> None:
-        found = (await committed_offsets(self._client, [self._member.group_id], stable=True))[self._member.group_id]
+        found = (await settled_offsets(self._client, [self._member.group_id], partitions))[self._member.group_id]
         if isinstance(found, ClientError):
             raise found
         self._committed |= {one: found[one].offset for one in partitions if one in found}

@@ -33,7 +33,7 @@ from ottla.client import (
 )
 from ottla.client.core.errors import Declined, DeliveryFailed, Misused, TransactionFailed, refusal_of
 from ottla.client.core.identities import Identities
-from ottla.client.group_offsets import Committed, committed_offsets
+from ottla.client.group_offsets import Committed, committed_offsets, settled_offsets
 from ottla.kernel import BuiltBatch, Codec, TopicBatches
 from ottla.observe.trace import trace
 from ottla.pipelines import spec
@@ -282,7 +282,9 @@ async def _marker_of_the_last(client: Client, target: Target, writer: Writer) ->
 
 
 async def _marker(client: Client, target: Target, writer: Writer, *, stable: bool = True) -> Marker | None:
-    found = (await committed_offsets(client, [writer.group_id], stable=stable))[writer.group_id]
+    groups = [writer.group_id]
+    offsets = settled_offsets(client, groups, [_place(target)]) if stable else committed_offsets(client, groups)
+    found = (await offsets)[writer.group_id]
     if isinstance(found, ClientError):
         raise found
     committed = found.get(_place(target))

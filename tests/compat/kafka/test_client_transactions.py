@@ -11,7 +11,7 @@ from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, Consumer, Start
 from ottla.client.core.errors import ProducerFenced
 from ottla.client.core.names import GroupMetadata, TopicPartition
-from ottla.client.group_offsets import committed_offsets
+from ottla.client.group_offsets import committed_offsets, settled_offsets
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.producer import Producer
 
@@ -48,7 +48,7 @@ async def values(client: Client, partition: TopicPartition, *, committed: bool =
 
 async def progress(client: Client, group: str, partition: TopicPartition) -> int:
     """The offset that the group has committed."""
-    offsets = (await committed_offsets(client, [group]))[group]
+    offsets = (await settled_offsets(client, [group], [partition]))[group]
     assert isinstance(offsets, dict), offsets
     return offsets[partition].offset if partition in offsets else 0
 
@@ -150,5 +150,25 @@ def test_many_small_transactions_in_a_row(bootstrap: str) -> None:
                         producer.send(first.topic, b"%d" % number)
                         producer.send(second.topic, b"%d" % number)
         assert await values(client, first) == await values(client, second) == numbers
+
+    with_client(bootstrap, work)
+
+
+def test_the_first_offset_of_a_group_is_waited_for_while_its_transaction_is_open(bootstrap: str) -> None:
+    """Asked for all of a group's offsets, neither Kafka nor Ottla says that there will be one."""
+
+    async def work(client: Client) -> None:
+        (source,) = await made(client, "source")
+        group = fresh("group")
+        async with Producer(client, transactional_id=group) as producer:
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets({source: 7}, GroupMetadata(group))
+                assert (await committed_offsets(client, [group]))[group] == {}
+                asked = asyncio.ensure_future(settled_offsets(client, [group], [source]))
+                done, _ = await asyncio.wait([asked], timeout=0.3)
+                assert not done
+            offsets = (await asked)[group]
+        assert isinstance(offsets, dict)
+        assert offsets[source].offset == 7
 
     with_client(bootstrap, work)

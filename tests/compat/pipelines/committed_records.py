@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from ottla.client import Client
 from ottla.client import TopicPartition as Place
-from ottla.client.group_offsets import Committed, committed_offsets
+from ottla.client.group_offsets import Committed, committed_offsets, settled_offsets
 from ottla.client.offsets import LATEST, list_offsets
 
 
@@ -51,7 +51,9 @@ def marker(bootstrap: str, group_id: str, topic: str, *, stable: bool = True) ->
 
     async def ask() -> Any:
         async with Client(bootstrap) as client:
-            return (await committed_offsets(client, [group_id], stable=stable))[group_id]
+            if stable:
+                return (await settled_offsets(client, [group_id], [Place(topic, 0)]))[group_id]
+            return (await committed_offsets(client, [group_id]))[group_id]
 
     offsets = asyncio.run(ask())
     assert isinstance(offsets, dict), offsets

@@ -8,12 +8,13 @@ Rule 2: a letter was sent back if the choice of any group takes it and the group
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ottla.cli.dlq.letters import Choice, Letter
 from ottla.client import Admin, Client, ClientError, TopicPartition
-from ottla.client.group_offsets import committed_offsets
+from ottla.client.group_offsets import settled_offsets
 
 PREFIX: Final = "ottla.dlq.redrive"
 
@@ -66,7 +67,8 @@ class History:
         return {place: position for place, done in self._done.items() for other, position in done if other == order}
 
 
-async def history_of(client: Client, topic: str) -> History:
+async def history_of(client: Client, topic: str, partitions: Sequence[TopicPartition]) -> History:
+    """What earlier orders have done with these partitions of a topic."""
     listed = await Admin(client).list_groups()
     groups: list[str] = []
     for outcome in listed.values():
@@ -74,7 +76,7 @@ async def history_of(client: Client, topic: str) -> History:
             raise outcome
         groups += [one.group_id for one in outcome if one.group_id.startswith(f"{PREFIX}.{topic}.")]
     done: dict[TopicPartition, list[tuple[Order, int]]] = {}
-    for offsets in (await committed_offsets(client, groups, stable=True)).values() if groups else ():
+    for offsets in (await settled_offsets(client, groups, partitions)).values() if groups else ():
         if isinstance(offsets, ClientError):
             raise offsets
         for place, committed in offsets.items():

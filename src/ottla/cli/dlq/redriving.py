@@ -134,7 +134,7 @@ async def redrive(client: Client, parsed: argparse.Namespace) -> int:
         raise UserError(f"so many conditions do not fit beside the progress ({METADATA_MAX:,} characters): use fewer")
     partitions = await partitions_of(client, parsed)
     if not parsed.execute:
-        redriving = Redriving(client, topic, order, await history_of(client, topic))
+        redriving = Redriving(client, topic, order, await history_of(client, topic, partitions))
         async for some in letters(client, partitions, order.choice):
             await redriving.plan(some)
         _print(parsed, redriving.fates, done=False)
@@ -152,7 +152,7 @@ async def redrive(client: Client, parsed: argparse.Namespace) -> int:
 async def _execute(client: Client, topic: str, partitions: list[TopicPartition], order: Order) -> Redriving:
     # Whoever has the id runs alone, so what was done before is read when it is taken.
     async with Producer(client, transactional_id=f"{PREFIX}.{topic}") as producer:
-        history = await history_of(client, topic)
+        history = await history_of(client, topic, partitions)
         redriving = Redriving(client, topic, order, history)
         sent = 0
         with Progress() as progress:
