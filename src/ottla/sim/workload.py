@@ -280,7 +280,7 @@ class Workload:
 
     async def do_retain(self) -> None:
         history, now_ms = self.history, self.clock.wall_ms()
-        history.sizes = {batch.base_offset: batch.size for batch in self.subject.look().batches}
+        history.before_retention = self.subject.look().batches
         history.retaining_at_ms = now_ms
         self.subject.partition.retain(now_ms)
         self._adopt_start()
