@@ -54,12 +54,14 @@ def check_live(history: History, seen: Seen) -> None:
 
 def check_recovered(history: History, seen: Seen) -> None:
     """After a crash everything durable is there, and of the rest a prefix. Adopts what was found."""
+    if history.restarting:
+        # Half of it is gone, and may come back until that is durable. It will be asked again to drop the rest.
+        check_contents(history, seen)
+        return
     _check_extent(history, seen)
     lost_from = history.durable_end
     history.found(seen.end_offset, seen.start_offset)
     check_contents(history, seen)
-    if history.restarting:
-        return  # Half of it is gone; it will be asked again to drop the rest.
     check_watermarks(history, seen)
     check_producers(history, seen, lost_from)
     check_epochs(history, seen)
@@ -67,8 +69,6 @@ def check_recovered(history: History, seen: Seen) -> None:
 
 def _check_extent(history: History, seen: Seen) -> None:
     """Where the log may begin and end after a crash."""
-    if history.restarting:
-        return
     durable_end = history.durable_end
     if history.truncating_to is not None:
         durable_end = min(durable_end, history.truncating_to)
@@ -247,7 +247,12 @@ def check_producers(history: History, seen: Seen, lost_from: int | None = None) 
                 raise Violation("I19", f"producer {producer_id} is forgotten; the log says {state}")
             history.forgotten[producer_id] = state.last_offset + 1
         elif not any(_agree(found, told, seen.start_offset) for told in (state, of_all[producer_id])):
-            raise Violation("I19", f"producer {producer_id} is {found}; the log says {state}")
+            # A crash may have taken records before the log start, and with them what older batches told of producers.
+            left = history.producers(since=seen.start_offset).get(producer_id)
+            may_be_lost = lost_from is not None and lost_from < seen.start_offset
+            if not may_be_lost or left is None or not _agree(found, left, seen.start_offset):
+                raise Violation("I19", f"producer {producer_id} is {found}; the log says {state}")
+            history.forgotten[producer_id] = seen.start_offset
     for producer_id in seen.producers:
         if producer_id not in of_all:
             raise Violation("I19", f"producer {producer_id} is known; nothing in the log is of it")

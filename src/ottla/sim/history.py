@@ -73,8 +73,8 @@ class History:
     restarting: bool = False
     forgotten: dict[int, int] = field(default_factory=dict)
     """Producers that the log was seen without, and the offset before which nothing of them need be known."""
-    sizes: dict[int, int] = field(default_factory=dict)
-    """Bytes of each batch in the log, by base offset, when retention began."""
+    before_retention: tuple[Batch, ...] = ()
+    """The batches in the log when retention began: what the cleaner took neither fills it nor keeps it young."""
 
     def copy(self) -> "History":
         """A twin that may go another way; batches never change and are shared."""
@@ -83,7 +83,6 @@ class History:
             batches=list(self.batches),
             cleanings=list(self.cleanings),
             forgotten=dict(self.forgotten),
-            sizes=dict(self.sizes),
         )
 
     # What was done.
@@ -181,11 +180,14 @@ class History:
                 return batch.base_offset
         return high_watermark
 
-    def producers(self, *, remember_all: bool = False) -> dict[int, ProducerState]:
-        """The state of each producer after the last batch; `remember_all` also of what was forgotten meanwhile."""
+    def producers(self, *, remember_all: bool = False, since: int = 0) -> dict[int, ProducerState]:
+        """The state of each producer after the last batch; `remember_all` also of what was forgotten meanwhile.
+
+        Only the batches that end at `since` or later count.
+        """
         states: dict[int, ProducerState] = {}
         for batch in self.batches:
-            if batch.producer_id < 0:
+            if batch.producer_id < 0 or batch.last_offset < since:
                 continue
             if not remember_all and batch.last_offset < self.forgotten.get(batch.producer_id, 0):
                 continue
@@ -222,8 +224,8 @@ class History:
             return True
         if self.retaining_at_ms is None or not self.policy.delete:
             return False
-        removed = [b for b in self.batches if self.start_offset <= b.base_offset < start_offset]
-        left = sum(size for base_offset, size in self.sizes.items() if base_offset >= start_offset)
+        removed = [batch for batch in self.before_retention if batch.base_offset < start_offset]
+        left = sum(batch.size for batch in self.before_retention if batch.base_offset >= start_offset)
         too_large = 0 <= self.policy.retention_bytes <= left
         oldest_kept = self.retaining_at_ms - self.policy.retention_ms
         too_old = self.policy.retention_ms >= 0 and all(batch.max_timestamp < oldest_kept for batch in removed)

@@ -65,12 +65,13 @@ class Senders:
         producer_id = self._random.choice((-1, *IDEMPOTENT, *TRANSACTIONS))
         if producer_id < 0:
             return self._make(now_ms)
-        state = history.producers(remember_all=True).get(producer_id)
+        state, known = (history.producers(remember_all=one).get(producer_id) for one in (True, False))
         epoch, sequence = 0, 0
         if state is not None:
             epoch, sequence = state.epoch, (state.last_sequence + 1) % SEQUENCES
             # Whoever may have been forgotten cannot know which sequence is expected, and begins a new epoch.
-            if history.may_forget(state, history.start_offset) or self._random.random() < 0.05:
+            is_lost = known is not None and known.last_sequence != state.last_sequence
+            if is_lost or history.may_forget(state, history.start_offset) or self._random.random() < 0.05:
                 epoch, sequence = epoch + 1, 0
         return self._make(now_ms, producer_id, epoch, sequence)
 

@@ -280,7 +280,7 @@ class Workload:
 
     async def do_retain(self) -> None:
         history, now_ms = self.history, self.clock.wall_ms()
-        history.sizes = {batch.base_offset: batch.size for batch in self.subject.look().batches}
+        history.before_retention = self.subject.look().batches
         history.retaining_at_ms = now_ms
         self.subject.partition.retain(now_ms)
         self._adopt_start()
@@ -536,7 +536,11 @@ class Workload:
         self.disk.crash_at(-1)
         if self.disk.is_off:  # Power was lost in a thread, and no operation has met it yet.
             await self._after_power_loss()
-            self.disk.crash_at(-1)
+        try:
+            self.subject.directory.check_online()
+        except Refused as refused:  # The disk failed in a thread, likewise.
+            await self._after_failure(refused)
+        self.disk.crash_at(-1)
         self._check(full=True)
         await self.do_reopen()
         self.disk.crash_at(-1)

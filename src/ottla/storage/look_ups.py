@@ -208,6 +208,10 @@ class LookUps:
             if segment.base_offset <= entry.base_offset:
                 bound = maxima.get(segment.base_offset, NO_TIMESTAMP)
                 maxima[segment.base_offset] = max(bound, entry.max_timestamp)
+        if entries:
+            # The last one was active, and has grown. The cleaner may have put it into a segment with others.
+            grown = self._log.segments[self._log.segment_at(entries[-1].base_offset)]
+            maxima.pop(grown.base_offset, None)
         return maxima
 
     def summarize(self) -> None:

@@ -44,7 +44,7 @@ def make_history(policy: Policy | None = None) -> History:
     ):
         history.sending(one)
         history.answered(accepted=True)
-        history.sizes[one.base_offset] = one.size
+    history.before_retention = tuple(history.batches)
     history.flushed(10)
     return history
 
@@ -335,6 +335,39 @@ def test_retention_may_take_what_is_old_or_too_much_and_nothing_else():
     asked.asked_start = 4
     assert asked.may_start_at(4)
     assert not asked.may_start_at(6)
+
+
+def test_retention_by_time_goes_by_what_the_cleaner_has_left():
+    history = make_history(Policy(compact=True, retention_ms=100))
+    history.before_retention = tuple(one for one in history.batches if one.base_offset != 3)
+    history.retaining_at_ms = 1_103
+    assert history.may_start_at(4), "the marker at 3 was cleaned away"
+
+
+def test_what_a_restart_under_way_has_removed_may_come_back():
+    history = make_history()
+    seen = make_seen(history)
+    history.restarting = True
+    checkers.check_recovered(history, replace(seen, end_offset=0, batches=()))
+    checkers.check_recovered(history, seen)
+
+
+def test_a_crash_may_take_the_sequences_before_the_log_start_with_unsynced_records():
+    history = make_history()
+    history.durable_end, history.start_offset = 4, 6
+    seen = make_seen(history)
+    seen = replace(
+        seen,
+        start_offset=6,
+        batches=tuple(one for one in seen.batches if one.last_offset >= 6),
+        producers={**seen.producers, 8: SeenProducer(0, -1, None)},
+    )
+    synced = history.copy()
+    synced.durable_end = 10
+    with pytest.raises(Violation, match="I19: producer 8"):
+        checkers.check_recovered(synced, seen)
+    checkers.check_recovered(history, seen)
+    checkers.check_live(history, seen)
 
 
 def test_a_truncation_under_way_may_be_found_done_or_not():

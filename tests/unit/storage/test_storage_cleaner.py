@@ -439,6 +439,38 @@ def test_a_log_is_closed_without_what_a_cleaner_was_about_to_swap_in() -> None:
     simulated(scenario)
 
 
+def test_a_summary_does_not_bound_the_times_of_what_grew_and_was_cleaned_since() -> None:
+    """The cleaner put the segment that was active at the clean close, and had grown, into one with an older one. After
+    a crash the next close took the older one's largest time for that of both."""
+
+    async def opened(disk: SimDisk) -> tuple[LogStore, PartitionLog]:
+        store = LogStore(disk, disk.clock, Random(1))
+        await store.open(["/d"], "cluster", 1, lambda _: COMPACT)
+        return store, store.get("topic", 0)
+
+    async def scenario(store: LogStore, disk: SimDisk) -> None:
+        log = make(store)
+        put(log, "a", "1")
+        log.roll()
+        put(log, "b", "2")
+        await store.close()
+        store, log = await opened(disk.after_kill())
+        newest = put(log, "c", "3", timestamp=NOW + 5_000)
+        log.roll()
+        put(log, "d", "4")
+        log.log.advance_high_watermark(log.log.end_offset)
+        await cleaned(log)
+        assert [segment.base_offset for segment in log.log.segments] == [0, newest + 1]
+        store, log = await opened(store.disk.after_kill())  # type: ignore[attr-defined]
+        await store.close()
+        _, log = await opened(store.disk.after_kill())  # type: ignore[attr-defined]
+        found = log.find_time(NOW + 5_000)
+        assert found is not None
+        assert found.offset == newest
+
+    simulated(scenario)
+
+
 # A node's upkeep.
 
 
