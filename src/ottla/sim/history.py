@@ -224,9 +224,14 @@ class History:
             return True
         if self.retaining_at_ms is None or not self.policy.delete:
             return False
-        removed = [batch for batch in self.before_retention if batch.base_offset < start_offset]
-        left = sum(batch.size for batch in self.before_retention if batch.base_offset >= start_offset)
-        too_large = 0 <= self.policy.retention_bytes <= left
+        # What is too large goes first where it is younger; then what follows may be too old, and go as well.
         oldest_kept = self.retaining_at_ms - self.policy.retention_ms
-        too_old = self.policy.retention_ms >= 0 and all(batch.max_timestamp < oldest_kept for batch in removed)
-        return too_large or too_old
+        left = sum(batch.size for batch in self.before_retention)
+        for batch in self.before_retention:
+            if batch.base_offset >= start_offset:
+                break
+            left -= batch.size
+            too_old = self.policy.retention_ms >= 0 and batch.max_timestamp < oldest_kept
+            if not too_old and not 0 <= self.policy.retention_bytes <= left:
+                return False
+        return self.policy.retention_ms >= 0 or 0 <= self.policy.retention_bytes <= left

@@ -337,6 +337,21 @@ def test_retention_may_take_what_is_old_or_too_much_and_nothing_else():
     assert not asked.may_start_at(6)
 
 
+def test_retention_may_take_what_is_too_much_and_then_what_is_old():
+    history = make_history(Policy(retention_ms=100, retention_bytes=650))
+    history.retaining_at_ms = 1_108
+    young = replace(history.batches[0], max_timestamp=1_100)
+    history.before_retention = (young, *history.batches[1:])
+    assert history.may_start_at(8)
+    assert not history.may_start_at(9), "the batch at 8 is exactly as old as allowed"
+    history.before_retention = (
+        history.batches[0],
+        *history.batches[1:4],
+        replace(history.batches[4], max_timestamp=1_100),
+    )
+    assert not history.may_start_at(7), "the marker at 6 is young, and too little is left"
+
+
 def test_retention_by_time_goes_by_what_the_cleaner_has_left():
     history = make_history(Policy(compact=True, retention_ms=100))
     history.before_retention = tuple(one for one in history.batches if one.base_offset != 3)
