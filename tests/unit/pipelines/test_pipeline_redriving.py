@@ -111,7 +111,7 @@ def test_what_was_interrupted_goes_on() -> None:
         await fill(client)
         read = [letter async for some in letters(client, PLACES, ALL.choice) for letter in some]
         async with Producer(client, transactional_id="a") as producer:
-            redriving = Redriving(client, DEAD, ALL, await history_of(client, DEAD))
+            redriving = Redriving(client, DEAD, ALL, await history_of(client, DEAD, PLACES))
             await redriving.send(producer, read[:15])
             broken = read[15]._replace(record=read[15].record._replace(value=bytes(2_000_000)))
             with pytest.raises(RecordTooLarge):
@@ -130,7 +130,7 @@ def test_a_second_redrive_fences_the_first() -> None:
         await fill(client)
         read = [letter async for some in letters(client, PLACES, ALL.choice) for letter in some]
         async with Producer(client, transactional_id=f"ottla.dlq.redrive.{DEAD}") as producer:
-            redriving = Redriving(client, DEAD, ALL, await history_of(client, DEAD))
+            redriving = Redriving(client, DEAD, ALL, await history_of(client, DEAD, PLACES))
             await redrive(client, options())
             with pytest.raises(ProducerFenced):
                 await redriving.send(producer, read)
