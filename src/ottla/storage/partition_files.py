@@ -227,15 +227,16 @@ class PartitionFiles:
 
     def write_epochs(self, epochs: Iterable[EpochStart]) -> None:
         self.keep_epochs(epochs)
-        written = self._epochs
-        self._write_epochs(written)
-        self._settle_epochs(written)
+        self._settle_epochs(self._write_epochs())
 
-    def _write_epochs(self, data: bytes | None) -> None:
-        """In any thread; what was overtaken meanwhile is not written."""
+    def _write_epochs(self) -> bytes | None:
+        """In any thread: the newest ones, if they are not written yet. Of those that were there when a sync began, none
+        is missing then; an epoch that begins behind what a crash leaves is dropped by recovery."""
         with self._writing_epochs:
-            if data is not None and data is self._epochs and not self.closed:
-                write_whole(self.disk, f"{self.path}/{files.LEADER_EPOCHS}", data)
+            newest = self._epochs
+            if newest is not None and not self.closed:
+                write_whole(self.disk, f"{self.path}/{files.LEADER_EPOCHS}", newest)
+            return newest
 
     def _settle_epochs(self, written: bytes | None) -> None:
         if self._epochs is written:
@@ -330,13 +331,15 @@ class PartitionFiles:
     def begin_sync(self) -> Sync:
         """What was written beside the segments and is not durable yet. It runs after the segments were synced."""
         pending = [(path, changes, changes.made) for path, changes in self._unsynced_files.items()]
-        due, epochs, own_name = list(self._due_snapshots.items()), self._epochs, self._own_name.made
+        due, own_name = list(self._due_snapshots.items()), self._own_name.made
+        has_epochs, epochs_written = self._epochs is not None, list[bytes | None]()
         names = self._names.made if self._names.are_unsynced or pending else None
 
         def run() -> None:
             for path, _, _ in pending:
                 self._sync_file(path)
-            self._write_epochs(epochs)
+            if has_epochs:
+                epochs_written.append(self._write_epochs())
             if names is not None:
                 self._sync_directory(self.path)
             if self._own_name.are_unsynced:
@@ -349,7 +352,8 @@ class PartitionFiles:
                 changes.settle(made)
                 if not changes.are_unsynced:
                     self._unsynced_files.pop(path, None)
-            self._settle_epochs(epochs)
+            for written in epochs_written:
+                self._settle_epochs(written)
             if names is not None:
                 self._names.settle(names)
             self._own_name.settle(own_name)

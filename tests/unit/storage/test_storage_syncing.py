@@ -10,11 +10,12 @@ import pytest
 from storage_samples import KEY, NOW, Place, batch, config, in_memory
 
 from ottla.core.log import files
-from ottla.core.log.checkpoints import decode_offsets
+from ottla.core.log.checkpoints import decode_epochs, decode_offsets
 from ottla.observe.trace import names, recording
 from ottla.sim import loop as sim_loop
 from ottla.sim.disk import SimDisk
 from ottla.sim.faults import EIO, Fault
+from ottla.storage.atomic import read_whole
 from ottla.storage.partition_log import Flush, PartitionLog
 from ottla.storage.store import LogStore
 from ottla.storage.upkeep import Upkeep
@@ -46,6 +47,21 @@ def finish(place: Place, flush: Flush) -> None:
 
 
 # Two at a time.
+
+
+def test_an_epoch_that_begins_while_a_flush_runs_does_not_keep_the_one_before_from_the_disk() -> None:
+    """The recovery point moves past the records of the one before: recovery will not read their epoch from them."""
+    place = in_memory()
+    place.log.assign_epoch(1)
+    place.append(2, leader_epoch=1)
+    flush = place.log.begin_flush()
+    place.log.assign_epoch(2)
+    finish(place, flush)
+    assert place.log.log.recovery_point == 2
+    written = read_whole(place.disk, f"{place.log.here.path}/{files.LEADER_EPOCHS}")
+    assert written is not None
+    assert [(entry.epoch, entry.start_offset) for entry in decode_epochs(written)] == [(1, 0), (2, 2)]
+    assert not place.log.here.is_unsynced
 
 
 @pytest.mark.parametrize("segment_bytes", [10**6, 200], ids=["one segment", "many segments"])
