@@ -15,6 +15,7 @@ import importlib.util
 import os
 import pprint
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -158,6 +159,26 @@ def found_by(world: str, hint: int | None) -> tuple[int, Exception] | None:
         if failure is not None:
             return seed, failure
     return None
+
+
+def survives(mutant: Mutant, world: str, hint: int | None) -> str | None:
+    """What is to be said of a mutant that nothing finds; None if it is found."""
+    try:
+        with planted(mutant):
+            return None if found_by(world, hint) is not None else f"{mutant.name} survived"
+    except NotHere:
+        command = [sys.executable, __file__, mutant.name, world]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        is_found = result.returncode == 0 and f"{mutant.name}: found by " in result.stdout
+        return None if is_found else result.stdout + result.stderr
+
+
+def source_with(mutant: Mutant) -> CodeType:
+    """The code of the mutant, which must be one change of code that is there."""
+    spec = importlib.util.find_spec(mutant.module)
+    assert spec is not None
+    assert spec.origin is not None
+    return compile(mutated(Path(spec.origin).read_text(), mutant), mutant.module, "exec")
 
 
 def catalogue_of(world: str) -> ModuleType:

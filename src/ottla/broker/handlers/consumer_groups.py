@@ -5,9 +5,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ottla.broker.dispatch import Call
-from ottla.broker.handlers.groups import GROUP_OPERATIONS, client_host
+from ottla.broker.handlers.groups import client_host, describe_each
 from ottla.config.groups import GROUP_COORDINATOR_REBALANCE_PROTOCOLS
-from ottla.core.coordination import hash_cost
 from ottla.core.groups.classic import Client
 from ottla.core.groups.consumer.description import not_described
 from ottla.core.groups.consumer.heartbeat import refused
@@ -19,7 +18,6 @@ from ottla.wire.api.consumer_group_describe import (
 )
 from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.wire.errors import Error, Refused
-from ottla.wire.rows import Shared
 
 _CONSUMER: Final = "consumer"
 
@@ -41,20 +39,8 @@ def consumer_group_heartbeat(
 
 
 async def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Call) -> ConsumerGroupDescribeResponse:
-    """A group that is named again has the same description: it may have very many members."""
-    known: dict[str, DescribedGroup] = {}
-    described = []
-    for group_id in request.group_ids:
-        cost = 1
-        if group_id not in known:
-            group = known[group_id] = await _describe(group_id, call)
-            cost = hash_cost(group_id) + len(group.members)
-            group.members = Shared(group.members)
-            if request.include_authorized_operations and group.error_code == Error.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-        described.append(known[group_id])
-        if call.budget.is_spent(cost):
-            await call.budget.give_way()
+    operations = request.include_authorized_operations
+    described = await describe_each(request.group_ids, _describe, call, operations=operations)
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=described)
 
 

@@ -6,7 +6,7 @@ Rule 3: a request that names very many partitions is decided some at a time. Eac
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -299,13 +299,12 @@ def _fetch_failed(topic: OffsetFetchRequestTopics, error: Error) -> OffsetFetchR
 async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
     if not request.group_id:
         return _nothing_deleted(Error.INVALID_GROUP_ID)
-    image = call.node.metadata.image
     told: dict[str, list[OffsetDeleteResponsePartition]] = {}
     failed: dict[str, list[OffsetDeleteResponsePartition]] = {}
     if not request.topics:
         return await _delete(request, call)  # Whether the group is there is told in any case.
     for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
-        known = []
+        known, image = [], call.node.metadata.image  # Topics may go between two turns.
         for topic, partitions in few:
             valid, wrong = _told_apart(image, topic.name, partitions)
             if wrong or topic.name not in image.topics:
@@ -324,10 +323,7 @@ async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDelet
             told.setdefault(one.name, []).extend(one.partitions)
         if call.budget.is_spent(_PER_DECISION):
             await call.budget.give_way()
-    for name, errors in failed.items():
-        told.setdefault(name, []).extend(errors)
-        if call.budget.is_spent():
-            await call.budget.give_way()
+    await _add(failed, told, call)
     return OffsetDeleteResponse(
         error_code=Error.NONE,
         throttle_time_ms=0,
@@ -353,11 +349,10 @@ def _nothing_deleted(error: Error) -> OffsetDeleteResponse:
 
 
 async def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    image = call.node.metadata.image
     told: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
     failed: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
     for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
-        known = []
+        known, image = [], call.node.metadata.image  # Topics may go between two turns.
         for topic, partitions in few:
             valid, wrong = _told_apart(image, topic.name, partitions)
             if wrong or topic.name not in image.topics:
@@ -370,10 +365,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnO
                 told.setdefault(one.name, []).extend(one.partitions)
         if call.budget.is_spent(_PER_DECISION):
             await call.budget.give_way()
-    for name, errors in failed.items():
-        told.setdefault(name, []).extend(errors)
-        if call.budget.is_spent():
-            await call.budget.give_way()
+    await _add(failed, told, call)
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
         topics=await call.budget.each(
@@ -459,6 +451,14 @@ class _Named(Protocol):
 
 
 P = TypeVar("P", bound=_Named)
+
+
+async def _add(failed: Mapping[str, list[R]], told: dict[str, list[R]], call: Call) -> None:
+    """Tell of the partitions that do not exist, after those that were decided on."""
+    for name, errors in failed.items():
+        told.setdefault(name, []).extend(errors)
+        if call.budget.is_spent():
+            await call.budget.give_way()
 
 
 def _told_apart(image: Image, topic: str, partitions: Iterable[P]) -> tuple[list[P], list[P]]:

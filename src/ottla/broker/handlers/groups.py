@@ -1,14 +1,15 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ListGroups, DescribeGroups, DeleteGroups."""
 
 from asyncio import Future
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from ottla.broker.dispatch import Call
 from ottla.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
 from ottla.core.coordination import hash_cost
 from ottla.core.groups.classic import Client, join_refused, sync_refused
 from ottla.core.groups.shard import normal_state, normal_type
+from ottla.wire.api import consumer_group_describe as consumer
 from ottla.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -18,6 +19,8 @@ from ottla.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.wire.errors import Error, Refused
 from ottla.wire.rows import Shared
+
+D = TypeVar("D", DescribedGroup, consumer.DescribedGroup)
 
 # By the bits of Kafka's codes; without an authoriser all of them are allowed.
 GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
@@ -157,21 +160,28 @@ async def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsRespo
 
 
 async def describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    described = await describe_each(request.groups, _describe, call, operations=request.include_authorized_operations)
+    return DescribeGroupsResponse(groups=described)
+
+
+async def describe_each(
+    group_ids: Sequence[str], describe: Callable[[str, Call], Awaitable[D]], call: Call, *, operations: bool
+) -> list[D]:
     """A group that is named again has the same description: it may have very many members."""
-    known: dict[str, DescribedGroup] = {}
+    known: dict[str, D] = {}
     described = []
-    for group_id in request.groups:
+    for group_id in group_ids:
         cost = 1
         if group_id not in known:
-            group = known[group_id] = await _describe(group_id, call)
+            group = known[group_id] = await describe(group_id, call)
             cost = hash_cost(group_id) + len(group.members)
             group.members = Shared(group.members)
-            if request.include_authorized_operations and group.error_code == Error.NONE:
+            if operations and group.error_code == Error.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
         described.append(known[group_id])
         if call.budget.is_spent(cost):
             await call.budget.give_way()
-    return DescribeGroupsResponse(groups=described)
+    return described
 
 
 async def _describe(group_id: str, call: Call) -> DescribedGroup:
