@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # The unit tests of what calls the kernel; the others cannot tell one kernel from the other.
-USES_KERNEL := $(addprefix tests/unit/,storage broker client sim cli core_metadata) tests/unit/core/test_core_log*.py
+USES_KERNEL := $(addprefix tests/unit/,storage broker client rpc sim cli core/metadata core/log)
 # Where this is set, every process that runs tests would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -23,6 +23,7 @@ from bench import (
     holds,
     kernel,
     lookup,
+    matrix,
     opening,
     pipelines,
     read,
@@ -41,6 +42,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "lookup": lookup.run,
     "broker": broker.run,
     "reference": broker.run_reference,
+    "matrix": matrix.run,
     "partitions": growth_partitions.run,
     "connections": growth_connections.run,
     "length": growth_length.run,
@@ -49,7 +51,7 @@ PARTS: dict[str, Callable[[Sizes], Section]] = {
     "holds": holds.run,
     "pipelines": pipelines.run,
 }
-WITH_LOADS = ("coordinators", "holds", "pipelines")
+WITH_LOADS = ("matrix", "coordinators", "holds", "pipelines")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -79,5 +81,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # Whatever was started is stopped on the way.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # Started processes are stopped on the way out.
     main()

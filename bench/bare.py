@@ -1,4 +1,4 @@
-"""What the machine itself needs for a broker's bytes: `bare.c`, compiled and run beside the brokers."""
+"""The machine's own cost for a broker's bytes: `bare.c`, compiled and run beside the brokers."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ WHAT: dict[Mode, str] = {"receive": "recv, crc32c, write", "send": "sendfile, 1 
 
 
 class CannotCompile(Exception):
-    """There is no compiler, or the processor has no CRC instruction: then there is no bare figure."""
+    """No compiler, or a processor without a CRC instruction: then there is no bare figure."""
 
 
 class Bare:
@@ -24,7 +24,7 @@ class Bare:
         self._run("receive", self._files["send"])
 
     def cpu_s_per_gb(self, mode: Mode) -> float:
-        """Once; what is received goes to a new file, what is sent comes from the page cache."""
+        """One run; received bytes go to a new file, sent bytes come from the page cache."""
         if mode == "receive":
             self._files[mode].unlink(missing_ok=True)
         return self._run(mode, self._files[mode]) / self._size * 1e9

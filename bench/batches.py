@@ -20,7 +20,7 @@ _WORDS = [b"offset", b"leader", b"epoch", b"segment", b"index", b"batch", b"reco
 
 
 def batch_of(records: int, value_bytes: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch as an idempotent producer sends it: keys of 8 bytes, values that compress about as text does."""
+    """A batch as an idempotent producer sends it: keys of 8 bytes, values that compress like text."""
     words = random.Random(1)
     now_ms = time.time_ns() // 1_000_000
     made = []
@@ -39,7 +39,7 @@ def batch_filling(size: int, value_bytes: int, codec: Codec = Codec.NONE) -> byt
 
 
 def sequenced(batch: bytes, count: int) -> list[bytearray]:
-    """The batch `count` times over, each with the sequence that follows the one before."""
+    """`count` copies of the batch with consecutive sequences."""
     header = kernel.read_header(batch)
     following = []
     for number in range(count):
@@ -50,13 +50,13 @@ def sequenced(batch: bytes, count: int) -> list[bytearray]:
 
 
 def unstamp(batches: list[bytearray]) -> None:
-    """Make batches that were appended look as their producer sent them."""
+    """Restore appended batches to the form their producer sent."""
     for batch in batches:
         _BASE_OFFSET.pack_into(batch, 0, 0)
 
 
 def run_of(batch: bytes, count: int, first_offset: int) -> bytearray:
-    """`count` copies one after the other as a leader numbered them, for `append_replicated`."""
+    """`count` consecutive copies with a leader's offsets, for `append_replicated`."""
     header = kernel.read_header(batch)
     run = bytearray(batch * count)
     for number in range(count):
@@ -82,15 +82,15 @@ class Place:
         return PartitionLog(self.held, topic, partition, config or Config.of(), SystemClock(), random.Random(1))
 
     def leave(self, *logs: PartitionLog, clean: bool) -> None:
-        """Close it the way a node does, or drop it as a crash would."""
+        """Close it as a node does, or drop it as a crash would."""
         if clean:
             for log in logs:
-                log.log.advance_high_watermark(log.log.end_offset)
+                log.state.advance_high_watermark(log.state.end_offset)
                 log.close()
             self.held.checkpoint(
-                recovery_points={log.key: log.log.recovery_point for log in logs},
-                high_watermarks={log.key: log.log.high_watermark for log in logs},
-                log_starts={log.key: log.log.log_start_offset for log in logs},
+                recovery_points={log.key: log.state.recovery_point for log in logs},
+                high_watermarks={log.key: log.state.high_watermark for log in logs},
+                log_starts={log.key: log.state.log_start_offset for log in logs},
             )
         else:
             for log in logs:
@@ -101,7 +101,7 @@ class Place:
 
 @contextmanager
 def placed(path: str, *, clean: bool = False) -> Iterator[Place]:
-    """A directory that is left when the block ends; logs opened in it are the caller's to close."""
+    """A directory that is closed when the block ends; the caller closes the logs opened in it."""
     place = Place(path)
     try:
         yield place

@@ -1,4 +1,4 @@
-"""The whole node under load, next to Apache Kafka: the same loads in the same run, turn about."""
+"""The whole node under load, next to Apache Kafka: the same loads in the same run, alternating."""
 
 import json
 import subprocess
@@ -95,7 +95,7 @@ class Measured:
     ours: Best
     peer: Best
     bare_s_per_gb: float = float("inf")
-    """What the bytes alone cost in C, in the same rounds: the least that any broker needs. Infinite: not measured."""
+    """The cost of the bytes alone in C, in the same rounds: a lower bound for any broker. Infinite: not measured."""
 
     @property
     def cpu_x(self) -> float:
@@ -119,7 +119,7 @@ class Measured:
 
 
 class Bench:
-    """Two brokers that run, and the section that their figures go to."""
+    """Two running brokers, and the section for their figures."""
 
     def __init__(
         self, nodes: list[Node], sizes: Sizes, section: Section, bare: Bare | None = None, profiled_as: str = ""
@@ -138,7 +138,7 @@ class Bench:
         turns = list(zip(self._nodes, best, strict=True))
         for _ in range(self._sizes.broker_rounds * load.times_the_rounds):
             for node, found in turns:
-                found.take(*_run(node, load.job))
+                found.take(*run_job(node, load.job))
             if self._bare is not None and load.bare is not None:
                 limit = min(limit, self._bare.cpu_s_per_gb(load.bare))
             turns.reverse()
@@ -151,9 +151,10 @@ class Bench:
         return Measured(load, ours, peer, limit)
 
     def _profile(self, load: Load) -> None:
-        """Once more, sampled: the profile is kept beside the table, its costliest lines are named in it."""
+        """One more round with sampling: the profile is kept beside the table, and its costliest lines are named in
+        it."""
         with Sampling(self._nodes[0].pid) as sampling:
-            _run(self._nodes[0], load.job)
+            run_job(self._nodes[0], load.job)
         sampling.tell(self._profiled_as + load.name, LINES, self._section)
 
 
@@ -170,9 +171,9 @@ def run(sizes: Sizes) -> Section:
     )
     with TemporaryDirectory() as path:
         home = Path(path)
-        ours, peer = Ottla(), _peer(sizes)
+        ours, peer = Ottla(), peer_of(sizes)
         starts = [min(starting_times(broker, home / str(at), sizes.starts)) for at, broker in enumerate((ours, peer))]
-        with _memory_in_use(home, sizes), _running(ours, peer, home) as nodes:
+        with memory_in_use(home, sizes), running(ours, peer, home) as nodes:
             idle = [node.resident_bytes() for node in nodes]
             for node in nodes:
                 _warm_up(node, throughput_loads(sizes.broker_scale))
@@ -188,7 +189,7 @@ def run(sizes: Sizes) -> Section:
 
 
 def run_reference(sizes: Sizes) -> Section:
-    """The loads that the kernel has a part in."""
+    """The loads that involve the kernel."""
     section = Section(
         "Broker on the reference kernel",
         f"{_HOW} The node runs with `{VARIABLE}=reference`, as it does where no Rust is: every record is checked in "
@@ -199,8 +200,8 @@ def run_reference(sizes: Sizes) -> Section:
     ]
     with (
         TemporaryDirectory() as path,
-        _memory_in_use(Path(path), sizes),
-        _running(Ottla(kernel="reference"), _peer(sizes), Path(path)) as nodes,
+        memory_in_use(Path(path), sizes),
+        running(Ottla(kernel="reference"), peer_of(sizes), Path(path)) as nodes,
     ):
         for node in nodes:
             _warm_up(node, loads)
@@ -209,17 +210,17 @@ def run_reference(sizes: Sizes) -> Section:
     return section
 
 
-def _peer(sizes: Sizes) -> Broker:
+def peer_of(sizes: Sizes) -> Broker:
     return Kafka() if sizes.against_kafka else Ottla()
 
 
-def _memory_in_use(home: Path, sizes: Sizes) -> AbstractContextManager[None]:
+def memory_in_use(home: Path, sizes: Sizes) -> AbstractContextManager[None]:
     """Not worth its time where the loads are small."""
     return filled(home) if sizes.broker_scale >= 1 else nullcontext()
 
 
 @contextmanager
-def _running(ours: Broker, peer: Broker, home: Path) -> Iterator[list[Node]]:
+def running(ours: Broker, peer: Broker, home: Path) -> Iterator[list[Node]]:
     nodes = [Node(broker, home / f"node-{at}") for at, broker in enumerate((ours, peer))]
     try:
         yield nodes
@@ -229,17 +230,18 @@ def _running(ours: Broker, peer: Broker, home: Path) -> Iterator[list[Node]]:
 
 
 def _warm_up(node: Node, loads: list[Load]) -> None:
-    """A JVM compiles what is used often; before that its figures mean nothing. Fills what is consumed later, too."""
+    """A JVM compiles what is used often; before that its figures mean nothing. Also fills the topics that are consumed
+    later."""
     filled: set[str] = set()
     for load in loads:
         job: Any = load.job
         if reads(job):
             if job["topic"] not in filled:
                 filled.add(job["topic"])
-                _run(node, filling(job))
+                run_job(node, filling(job))
         elif job["kind"] == "produce":
             job = job | {"records": job["records"] // 4}
-        _run(node, job)
+        run_job(node, job)
     print(f"{node.name} is warm", file=sys.stderr)
 
 
@@ -312,7 +314,7 @@ def _table_of_bare(measured: list[Measured], section: Section) -> None:
         section.findings.append(line)
 
 
-def _run(node: Node, job: Any) -> tuple[Result, float, int]:
+def run_job(node: Node, job: Any) -> tuple[Result, float, int]:
     """Run a job; its result, and what it cost the broker: CPU seconds, and bytes that had to come from the disk."""
     with subprocess.Popen(
         [sys.executable, "-m", "bench.load"],
@@ -357,7 +359,7 @@ def _table_of_node(nodes: list[Node], starts: list[float], idle: list[int], sect
 
 
 def _verdict_of_time(found: Measured) -> str:
-    """The best round of a client's own time is its luck; which broker it reads faster from, all of them tell."""
+    """The best round of a client's own time is luck; all rounds together tell which broker it reads faster from."""
     aim = 1 / THROUGHPUT_AIM
     return found.times_as_long.verdict(aim) if found.load.is_the_clients else verdict(found.time_x, aim)
 

@@ -1,27 +1,22 @@
-"""The loads of the broker's benchmark, and what each should cost at most."""
+"""The loads of the broker's benchmark, and the aim of each."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from bench.bare import Mode
-from bench.load import Job
-from bench.sizes import KiB
+from bench.load import BATCH_16K, BATCH_128K, ONE_RECORD, Job
 from ottla.kernel import IMPLEMENTATION
 
-BATCH_16K: dict[str, Any] = {"batch.size": 16 * KiB, "linger.ms": 5}
-"""What Kafka's own producer has by default."""
-BATCH_128K: dict[str, Any] = {"batch.size": 128 * KiB, "linger.ms": 5}
-ONE_RECORD: dict[str, Any] = {"batch.num.messages": 1, "linger.ms": 0}
 SHORT_BACK_OFF: dict[str, Any] = {"fetch.queue.backoff.ms": 10}
-"""By default librdkafka asks for nothing for a second once 100,000 records wait for the application, which takes them
-in a twentieth of that: the load would measure the pauses. With none at all it would look at its full queue over and
-over, on a core that the application needs, and the sooner a broker answers the more."""
+"""By default librdkafka fetches nothing for a second once 100,000 records are queued, which the application takes in a
+twentieth of that: the load would measure the pauses. Without any back-off it would poll its full queue on a core that
+the application needs."""
 
 THROUGHPUT_AIM = 1.0
 BARE_AIM = 3.0
 LATENCY_AIM = 1.0
 LOAD_FOR_LATENCY = 0.5
-"""Of what Kafka can do at most."""
+"""As a share of Kafka's maximum."""
 _CATCH_UP = "catch-up"
 _PACED_CONNECTIONS = 50
 
@@ -31,27 +26,26 @@ class Load:
     name: str
     job: Job
     cpu_aim: float = 1.0
-    """Of the broker's CPU, as a ratio of Kafka's, with the native kernel; the reference is measured against 1."""
+    """The aim for the broker's CPU as a ratio of Kafka's, with the native kernel; the aim of the reference is 1."""
 
     @property
     def bare(self) -> Mode | None:
-        """Which bare limit it is held against; loads of small records and of single ones have none."""
+        """The bare limit to compare with; loads of small records and of single ones have none."""
         if self.job["value_bytes"] != 1000 or self.job["kind"] == "produce paced":
             return None
         return "send" if reads(self.job) else "receive"
 
     @property
     def times_the_rounds(self) -> int:
-        """Of other loads. Reading costs a broker so little that where the system lets the client run, and how often
-        the one wakes the other, is most of what differs from round to round. Who writes has slow rounds whenever the
-        system has to ask the host of a virtual machine for memory: there have to be some without. So with
-        latencies: one pause of the machine is a round's slowest answers."""
+        """How many times the usual rounds. Reading costs a broker so little that scheduling of the client dominates the
+        variation. Writers have slow rounds when the system requests memory from the host of a virtual machine.
+        Latencies suffer from single pauses of the machine."""
         times = {"consume": 8, "read bytes": 3, "produce": 2, "produce from many": 3, "produce paced": 2}
         return times.get(self.job["kind"], 1)
 
     @property
     def is_the_clients(self) -> bool:
-        """Whether its time is a client's that cannot keep up with either broker."""
+        """Whether its time is limited by a client that cannot keep up with either broker."""
         return self.job["kind"] == "consume"
 
     def __post_init__(self) -> None:
@@ -100,7 +94,7 @@ def tail_loads(scale: float) -> list[Load]:
 
 
 def most_possible(scale: float) -> Load:
-    """As `paced`, but as fast as answers come: what the pace is set by."""
+    """Like `paced`, but as fast as responses come: determines the pace."""
     records = max(int(320_000 * scale), 16 * _PACED_CONNECTIONS)
     job = Job(kind="produce from many", records=records, value_bytes=1000, records_per_batch=16)
     return Load("produce 16 x 1,000 B, 50 connections", job | {"connections": _PACED_CONNECTIONS})
@@ -112,7 +106,7 @@ def paced(scale: float, per_s: float) -> Load:
 
 
 def filling(job: Job) -> Job:
-    """What writes the records that a load reads."""
+    """The job that writes the records a load reads."""
     return job | {"kind": "produce", "client": BATCH_16K}
 
 

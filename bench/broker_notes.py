@@ -1,12 +1,12 @@
-"""What is known of the costliest lines, by the function they are in, and of aims that were missed, by the load."""
+"""Explanations of the costliest lines, by function, and of missed aims, by load."""
 
 LINES = {
-    "SocketOutlet._send_slice": "the system's own `sendfile`: one call a fetch of 1 MiB, no copy; what bare `sendfile` "
+    "SocketWriter._send_slice": "the system's own `sendfile`: one call a fetch of 1 MiB, no copy; what bare `sendfile` "
     "needs stands in the table of bare limits",
-    "SocketOutlet._send_around": "`sendfile` between two `send`: the head waits for the records, which are not copied; "
+    "SocketWriter._send_around": "`sendfile` between two `send`: the head waits for the records, which are not copied; "
     "what bare `sendfile` needs stands in the table of bare limits",
-    "SocketOutlet._send_buffers": "one `send` for all the answers of a connection that are ready in a round",
-    "SocketOutlet._send_at_once": "the system's `send`, which also wakes the client; one a connection and round",
+    "SocketWriter._send_buffers": "one `send` for all the answers of a connection that are ready in a round",
+    "SocketWriter._send_at_once": "the system's `send`, which also wakes the client; one a connection and round",
     "LocalFile.write": "one `pwritev` for all batches of a partition that arrived in a round, straight from the buffer "
     "they were received into",
     "LocalFile.read": "look-ups in the index: the page of the look-up before is tried first",
@@ -17,9 +17,9 @@ LINES = {
     "_walk": "the reference kernel's walk over the records",
     "_run": "the reference kernel's comparison of records of one size, by columns",
     "Waiter.__init__": "an entry in the node's waiting room, which has one timer for all; it was a future",
-    "Vigil._go_round": "the loop stays awake while a client that asks again at once does so",
-    "Outbox.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
-    "Appends.take": "requests like the one before are not decoded again: one call of the kernel checks, numbers and "
+    "BusyPoll._go_round": "the loop stays awake while a client that asks again at once does so",
+    "SendRound.add": "an answer that nobody else's can join leaves at once; only others wait for the end of the round",
+    "Appends._take": "ordinary requests are not decoded: one call of the kernel checks, numbers and "
     "answers all that a connection sent",
     "PartitionLog.append": "a constant handful of calls a batch; the walk over the records is the kernel's",
 }
@@ -36,8 +36,8 @@ _SENDFILE = (
 
 MISSES = {
     "produce 10 x 100 B, 1 connection": "between two requests of a client that is alone and waits for each answer the "
-    "broker stays awake (`broker/vigil`): all the time that the client takes counts as the broker's CPU, which is "
-    "a seventh more than falling asleep and being woken would",
+    "broker stays awake (`broker/network/tuning/busy_poll`): all the time that the client takes counts as the "
+    "broker's CPU, which is a seventh more than falling asleep and being woken would",
     "consume 100 B, catch-up": "the client is what is measured: the broker is idle nine tenths of the time (its CPU "
     "seconds against the seconds the load takes); `bytes only` has no such client",
     "consume 1,000 B, catch-up": f"the client is what is measured: the broker is idle most of the time. {_SENDFILE}",

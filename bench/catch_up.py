@@ -1,4 +1,4 @@
-"""Reading a topic from its beginning over one connection, bytes only: what is measured is the broker, not a client."""
+"""Reads a topic from its beginning over one connection, bytes only: measures the broker, not a client."""
 
 import struct
 
@@ -14,7 +14,7 @@ _ANSWER_BYTES_MAX = 4 << 20
 
 
 def read_all(port: int, topic: str, records: int) -> int:
-    """Fetch partition 0 up to offset `records`; how many fetches that took."""
+    """Fetch partition 0 up to offset `records`; returns the number of fetches."""
     connection = RawConnection(port)
     buffer = memoryview(bytearray(_ANSWER_BYTES_MAX))
     offset = fetches = 0

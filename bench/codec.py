@@ -1,4 +1,4 @@
-"""Messages to bytes and back, next to kio on the same bytes."""
+"""Encoding and decoding of messages, next to kio on the same bytes."""
 
 from collections.abc import Callable
 from io import BytesIO

@@ -1,7 +1,7 @@
-"""Spark's own Kafka connector, as far as the registry has it.
+"""Spark's own Kafka connector, if the registry has it.
 
-The connector that belongs to a Spark wants a second artifact of the same version (for delegation tokens, which nothing
-here uses); the registry lacks it. So the newest one that is there takes its place.
+The connector of a Spark version needs a second artifact of the same version (for delegation tokens, which are not used
+here); the registry lacks it. So the newest available one is used instead.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 
 class NoConnector(Exception):
-    """It is not to be had; the text says why."""
+    """It is not available; the text says why."""
 
 
 def connector_jars() -> list[Path]:

@@ -1,4 +1,4 @@
-"""OffsetCommit requests, so many under way on every connection, as fast as answers come."""
+"""OffsetCommit requests with a fixed number in flight on every connection, as fast as responses come."""
 
 import selectors
 import socket
@@ -10,7 +10,7 @@ from bench.group_requests import commit_frame, find_coordinator, until_committed
 from bench.raw_client import RawConnection
 
 WINDOW = 32
-"""Requests of a connection under way."""
+"""Requests in flight per connection."""
 _SIZE = struct.Struct(">i")
 _RECEIVE_BYTES = 1 << 18
 _TIMEOUT_S = 60.0
@@ -30,7 +30,7 @@ class Commits:
         return f"commit {of}, {by}"
 
     def run(self, port: int, topic: str) -> float:
-        """Seconds from the first request to the last answer. Every answer must be the one that told of no error."""
+        """Seconds from the first request to the last response. Every response must equal the one without an error."""
         senders = [_Sender(port, f"commits-{number}", topic, self.partitions) for number in range(self.connections)]
         with selectors.DefaultSelector() as selector:
             for sender in senders:
@@ -54,7 +54,7 @@ class Commits:
 
 
 class _Sender:
-    """Sends one and the same commit of a group of its own, so that all its answers are the same bytes."""
+    """Sends the same commit of its own group repeatedly, so that all responses have the same bytes."""
 
     def __init__(self, port: int, group: str, topic: str, partitions: int) -> None:
         connection = RawConnection(port)
@@ -71,7 +71,7 @@ class _Sender:
         return count
 
     def answered(self) -> int:
-        """How many answers have come."""
+        """The number of responses."""
         received = self.socket.recv(_RECEIVE_BYTES)
         if not received:
             raise ConnectionError("the broker closed the connection before it had answered all commits")

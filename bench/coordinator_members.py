@@ -1,8 +1,8 @@
-"""Members of a group that speak the protocol themselves, so that no client library is what is measured.
+"""Members of a group with their own implementation of the protocol, so that no client library is measured.
 
-All connect first, and ask what the broker can do, as clients do: a connection that the broker has yet to accept would
-let the first member's second heartbeat come before the last one's join. Then all join at once. A member that is told to
-do something does it at once; otherwise it sends a heartbeat every tenth of a second.
+All connect first, and send ApiVersions, as clients do: otherwise the first member's second heartbeat could come before
+the last one's join. Then all join at once. A member does at once what a response requires; otherwise it sends a
+heartbeat every tenth of a second.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _NOT_YET = (Error.COORDINATOR_LOAD_IN_PROGRESS, Error.NOT_COORDINATOR, Error.COO
 
 
 class Group(ABC):
-    """What all members want: that the group be stable."""
+    """A group, and when it is stable."""
 
     def __init__(self, group_id: str, size: int) -> None:
         self.group_id = group_id
@@ -50,7 +50,7 @@ class Group(ABC):
 
     @abstractmethod
     def member(self, connection: "Connection") -> "Member":
-        """One more, on a connection of its own."""
+        """One more member, on its own connection."""
 
 
 class Connection:
@@ -73,7 +73,7 @@ class Member(ABC):
 
     @abstractmethod
     async def take_part(self) -> None:
-        """For as long as nobody cancels it."""
+        """Runs until it is cancelled."""
 
     @abstractmethod
     async def leave(self) -> None: ...
@@ -199,7 +199,7 @@ class _ConsumerMember(Member):
             assigned = answer.assignment.topic_partitions
             self._group.owns(self._member_id, frozenset(index for one in assigned for index in one.partitions))
             owned = [TopicPartitions(topic_id=one.topic_id, partitions=one.partitions) for one in assigned]
-            answer = await self._heartbeat(topic_partitions=owned)  # Who repeats all of it is told all again.
+            answer = await self._heartbeat(topic_partitions=owned)  # A complete heartbeat gets a complete response.
 
     async def _heartbeat(self, **told: Any) -> Any:
         while True:
@@ -252,7 +252,7 @@ async def _time_to_stable(port: int, group: Group) -> float:
 
 
 async def _is_done(what: str, error_code: int) -> bool:
-    """Whether it was done; not if it has to be asked again."""
+    """Whether it succeeded; False if it must be repeated."""
     if error_code == Error.NONE:
         return True
     if error_code in _NOT_YET:

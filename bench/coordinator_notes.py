@@ -1,4 +1,4 @@
-"""What is known of the costliest lines, by the function they are in, and of aims that were missed, by the load."""
+"""Explanations of the costliest lines, by function, and of missed aims, by load."""
 
 from bench import broker_notes
 

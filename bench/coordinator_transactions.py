@@ -1,7 +1,7 @@
 """Transactions of a hundred records, one after the other: by librdkafka, and by many producers that only send frames.
 
-The latter speak version 2 of the protocol (KIP-890): Produce adds the partition, EndTxn gives the next epoch. Who is
-told to wait for the markers of the last transaction asks again after a millisecond.
+The latter use version 2 of the protocol (KIP-890): Produce adds the partition, EndTxn returns the next epoch.
+CONCURRENT_TRANSACTIONS is retried after a millisecond.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def by_librdkafka(port: int, topic: str, transactions: int) -> float:
 
 
 def by_frames(port: int, topic: str, transactions: int, producers: int) -> float:
-    """`transactions` in all; each producer writes to a partition of its own."""
+    """`transactions` in all; each producer writes to its own partition."""
     connection = RawConnection(port)
     find_coordinator(connection, "frames-0", TRANSACTION_KEY)
     connection.socket.close()

@@ -1,4 +1,4 @@
-"""Coordinators next to Apache Kafka's: commits, groups that form, transactions, and a start with many offsets."""
+"""Coordinators next to Apache Kafka's: commits, forming groups, transactions, and a start with many offsets."""
 
 import sys
 import time
@@ -42,7 +42,7 @@ _round = count(1)
 
 @dataclass(frozen=True)
 class Load:
-    """Something that takes seconds; `done` is how many commits, groups or transactions it does."""
+    """A load whose time is measured; `done` is the number of commits, groups or transactions."""
 
     name: str
     run: Callable[[Node], float]
@@ -51,7 +51,7 @@ class Load:
 
 @dataclass
 class Best:
-    """Of all rounds against one broker."""
+    """The best of all rounds against one broker."""
 
     wall_s: float = float("inf")
     cpu_s: float = float("inf")
@@ -111,10 +111,10 @@ def _commits(scale: float) -> list[Load]:
 
 def _groups(sizes: Sizes) -> list[Load]:
     def joining(node: Node, make: Callable[[str], Group], groups: int) -> float:
-        """As if all had taken what the median did.
+        """The total time if every group had taken the median.
 
-        Time comes in rests of 100 ms: a group that needs none, because one heartbeat came before another, is done in a
-        twentieth of the time. How many of fifty are so lucky moves their mean by more than all the work does.
+        Members wait in steps of 100 ms: a group that needs no step, because one heartbeat came before another, is done
+        in a twentieth of the time. The number of such groups of fifty changes the mean by more than all the work does.
         """
         took = []
         for _ in range(groups):
@@ -127,7 +127,7 @@ def _groups(sizes: Sizes) -> list[Load]:
 
     loads = []
     for members in sizes.coordinator_members:
-        groups = max(_MEMBERS_AT_LEAST // members, 1)  # Small ones come and go too quickly for one of them to be timed.
+        groups = max(_MEMBERS_AT_LEAST // members, 1)  # Small groups are too quick to time one of them.
 
         def classic(group_id: str, members: int = members) -> Group:
             return ClassicGroup(group_id, members)
@@ -183,7 +183,7 @@ def _verdict(name: str, cpu_x: float, time_x: float) -> str:
 
 
 def _restarts(brokers: list[Broker], home: Path, sizes: Sizes, section: Section) -> None:
-    """On directories of their own; every start is of a process that has just begun, as starts are."""
+    """On their own directories; every start is a new process."""
     groups = [f"restarted-{number}" for number in range(max(sizes.coordinator_offsets // _OFFSETS_PER_GROUP, 1))]
     table = Table(
         f"Start with {len(groups) * _OFFSETS_PER_GROUP:,} committed offsets, until all groups' are answered",
@@ -218,7 +218,7 @@ def _fill(broker: Broker, home: Path, groups: list[str]) -> None:
 
 
 def _end(broker: Broker, home: Path, groups: list[str], *, is_clean: bool) -> None:
-    """Have it run, loaded, and end in this way."""
+    """Run it, load it, and end it in this way."""
     node = Node(broker, home)
     try:
         until_known(RawConnection(node.port), offsets_frame(groups, _TOPIC, 1))
@@ -229,7 +229,7 @@ def _end(broker: Broker, home: Path, groups: list[str], *, is_clean: bool) -> No
 
 
 def _start(broker: Broker, home: Path, groups: list[str]) -> tuple[float, float]:
-    """Seconds from the command, and of the processor, until the offsets of every group were answered."""
+    """Wall and CPU seconds from the command until the offsets of every group were returned."""
     fetch = offsets_frame(groups, _TOPIC, 1)
     node = Node(broker, home)
     try:

@@ -1,4 +1,4 @@
-"""The reference job by Flink SQL, in a JVM of its own: checkpoints on, results exactly once."""
+"""The reference job in Flink SQL, in its own JVM: with checkpoints, exactly once."""
 
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ SETTINGS: Final = {
     "execution.checkpointing.mode": "EXACTLY_ONCE",
     "execution.checkpointing.interval": "1 s",
 }
-"""The end of a bounded job waits for the checkpoint that comes next: the interval is short, so that the wait is."""
+"""The end of a bounded job waits for the next checkpoint, so the interval is short."""
 JAVA_OPTIONS: Final = ("-Xmx1g",)
 """As much as Spark's driver has."""
 TO_THE_END: Final = {"scan.bounded.mode": "latest-offset"}
@@ -38,7 +38,7 @@ WHERE total >= 10 GROUP BY window_start, window_end, city
 
 
 def source_table(name: str, bootstrap: str, topic: str, more: dict[str, str] | None = None) -> str:
-    """What is committed of a topic of JSON records, from its beginning."""
+    """The committed records of a topic of JSON records, from its beginning."""
     options = {
         "connector": "kafka",
         "topic": topic,
@@ -76,7 +76,7 @@ def _options(options: dict[str, str]) -> str:
 
 
 class FlinkJob:
-    """The reference job, run as often as it is asked for, in one JVM."""
+    """The reference job, run repeatedly in one JVM."""
 
     def __init__(self, job: Job, home: Path) -> None:
         """May raise NoFlink."""

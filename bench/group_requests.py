@@ -1,4 +1,4 @@
-"""Frames about groups and their offsets, and waiting until a coordinator is there."""
+"""Frames about groups and their offsets, and waiting for a coordinator."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from ottla.wire.errors import Error
 from ottla.wire.frame import decode_response
 
 OFFSET = 42
-"""What is committed everywhere."""
+"""The offset committed everywhere."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 _COMMIT_VERSION = 8
 _FETCH_VERSION = 8
@@ -26,7 +26,7 @@ _ASK_AGAIN_S = 0.02
 
 
 def commit_frame(group: str, topic: str, partitions: int) -> bytes:
-    """By nobody's member: the group has offsets alone."""
+    """A commit without a member: the group has only offsets."""
     offsets = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=OFFSET, committed_metadata="")
         for index in range(partitions)
@@ -42,7 +42,7 @@ def offsets_frame(groups: Sequence[str], topic: str, partitions: int) -> bytes:
 
 
 def find_coordinator(connection: RawConnection, key: str, key_type: int = GROUP_KEY) -> None:
-    """As a client does; the first time this makes the internal topic."""
+    """As a client does; the first time this creates the internal topic."""
     request = frame(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), _FIND_VERSION)
     deadline = time.monotonic() + _READY_S_MAX
     while time.monotonic() < deadline:
@@ -54,7 +54,7 @@ def find_coordinator(connection: RawConnection, key: str, key_type: int = GROUP_
 
 
 def until_committed(connection: RawConnection, commit: bytes) -> bytes:
-    """A new coordinator loads what there is first. The answer that told of no error."""
+    """A new coordinator loads its log first. Returns the response without an error."""
     deadline = time.monotonic() + _READY_S_MAX
     while time.monotonic() < deadline:
         answer = connection.ask(commit)
@@ -67,7 +67,7 @@ def until_committed(connection: RawConnection, commit: bytes) -> bytes:
 
 
 def until_known(connection: RawConnection, fetch: bytes) -> None:
-    """Ask until every group is loaded; its offsets must be there then."""
+    """Repeat until every group is loaded; its offsets must be there then."""
     deadline = time.monotonic() + _READY_S_MAX
     while time.monotonic() < deadline:
         groups = decode_response(ApiKey.OFFSET_FETCH, _FETCH_VERSION, connection.ask(fetch))[1].groups

@@ -1,4 +1,4 @@
-"""What the measurements of growth share: a running node, what a stretch of work costs it, who else had to wait."""
+"""Shared by the measurements of growth: a running node, its costs for a piece of work, and the delay of others."""
 
 import resource
 import threading
@@ -17,7 +17,7 @@ from ottla.wire.frame import decode_response
 
 TOPIC = "growth"
 HASTE = 60
-"""By how much the intervals of upkeep are shortened, so that a second shows what a minute costs."""
+"""The factor by which maintenance intervals are shortened, so that a second shows what a minute costs."""
 _CREATE_TOPICS_VERSION = 7
 _ASK_EVERY_S = 0.002
 _SETTLE_S = 0.1
@@ -34,7 +34,7 @@ HASTY = {
 
 
 class Spent:
-    """What the node spent while the block ran; `pause_ms` is the longest wait of somebody who asked for little."""
+    """The node's costs while the block ran; `pause_ms` is the longest delay of a small request."""
 
     wall_s = 0.0
     cpu_s = 0.0
@@ -46,7 +46,7 @@ class Spent:
 
 @contextmanager
 def spending(node: Node, *, beside: bool = False) -> Iterator[Spent]:
-    """With `beside`, somebody else asks for ApiVersions all the while, so that pauses of the event loop show."""
+    """With `beside`, another client sends ApiVersions all the time, so that pauses of the event loop show."""
     spent = Spent()
     somebody = _Somebody(node.port) if beside else None
     wall, cpu = time.perf_counter(), node.cpu_s()
@@ -57,7 +57,7 @@ def spending(node: Node, *, beside: bool = False) -> Iterator[Spent]:
 
 
 def settle(node: Node) -> None:
-    """Wait until the node has done what it was asked."""
+    """Wait until the node has finished its work."""
     before, now = -1.0, node.cpu_s()
     while now - before > _AT_REST_CPU_S:
         time.sleep(_SETTLE_S)
@@ -65,7 +65,7 @@ def settle(node: Node) -> None:
 
 
 def stopping(node: Node) -> Spent:
-    """Stop the node; what that took."""
+    """Stop the node; returns the costs."""
     spent = Spent()
     ended, wall, cpu = _cpu_s_of_ended(), time.perf_counter(), node.cpu_s()
     node.stop()
@@ -74,7 +74,7 @@ def stopping(node: Node) -> Spent:
 
 
 def _cpu_s_of_ended() -> float:
-    """Of all processes that were started here and have ended."""
+    """CPU seconds of all processes that were started here and have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -103,7 +103,7 @@ class _Somebody:
 
 @contextmanager
 def running(home: Path, settings: Mapping[str, object] | None = None) -> Iterator[Node]:
-    """A node on this directory, new or not; stopped as it should be unless the block killed it."""
+    """A node on this directory, new or not; stopped cleanly unless the block killed it."""
     node = Node(Ottla(settings), home)
     try:
         yield node
@@ -121,7 +121,7 @@ def make_topic(connection: RawConnection, partitions: int, topic: str = TOPIC) -
 
 
 def compared(what: str, smallest: Cell, largest: Cell, why: str) -> str:
-    """Flat, or by how much it grew and why."""
+    """ "flat", or the growth and its reason."""
     assert isinstance(smallest, float)
     assert isinstance(largest, float)
     if largest <= FLAT * smallest:

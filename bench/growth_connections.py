@@ -1,4 +1,4 @@
-"""Connections from one to two thousand: what having, using and waiting on them costs the node."""
+"""One to two thousand connections: the node's cost of keeping, using and waiting on them."""
 
 import time
 from itertools import cycle, islice
@@ -44,7 +44,8 @@ def _measure(node: Node, count: int, sizes: Sizes, table: Table) -> None:
     first = RawConnection(node.port)
     make_topic(first, 1)
     produce = produce_frame(TOPIC, _RECORDS, _VALUE)
-    _ask_in_turn(node, [first], produce, sizes.growth_requests)  # So that nothing is used for the first time below.
+    # Warm-up, so that nothing is used for the first time below.
+    _ask_in_turn(node, [first], produce, sizes.growth_requests)
     bare_bytes = node.resident_bytes()
     with spending(node) as connecting:
         connections = Connections(node.port, count)
@@ -71,7 +72,7 @@ def _measure(node: Node, count: int, sizes: Sizes, table: Table) -> None:
 
 
 def _rest(node: Node, sizes: Sizes) -> float:
-    """CPU milliseconds per minute of doing nothing."""
+    """CPU milliseconds per minute of an idle node."""
     with spending(node) as spent:
         time.sleep(sizes.growth_idle_s)
     return spent.cpu_s / sizes.growth_idle_s * 60e3

@@ -1,4 +1,4 @@
-"""Groups from one to a thousand: what committing, asking, keeping and loading their offsets costs the node."""
+"""One to a thousand groups: the node's cost of committing, fetching, keeping and loading their offsets."""
 
 import time
 from itertools import cycle, islice

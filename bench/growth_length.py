@@ -1,7 +1,7 @@
-"""Logs from one to fifty GiB: what their length costs whoever looks something up, reads, opens or recovers.
+"""Logs from one to fifty GiB: the cost of their length for look-ups, reads, opening and recovery.
 
-The bytes are real and every checksum is right, but nearly all are zeros, which a sparse file holds for nothing: each
-small batch, which is what is asked for, is followed by a large one, a record of zeros.
+The bytes are real and every checksum is correct, but nearly all are zeros, which a sparse file holds for free: each
+small batch, which is read, is followed by a large one, a record of zeros.
 """
 
 import os
@@ -129,7 +129,7 @@ def _find_time(connection: RawConnection, timestamp: int) -> int:
 class _Written(NamedTuple):
     small_offsets: list[int]
     bases: list[int]
-    """First offsets of the segments; all records of one have the same time."""
+    """First offsets of the segments; all records of one have the same timestamp."""
     end_offset: int
 
     def first_of_segment(self, offset: int) -> int:
@@ -140,7 +140,7 @@ class _Written(NamedTuple):
 
 
 def _write(data: Path, gib: int) -> _Written:
-    """The files as a clean stop leaves them; written by appends they would take minutes, and the disk."""
+    """The files as a clean stop leaves them; appends would take minutes, and the disk space."""
     directory = data / f"{TOPIC}-0"
     for old in directory.glob("0*"):
         old.unlink()
@@ -161,7 +161,7 @@ def _write(data: Path, gib: int) -> _Written:
 
 
 def _write_segment(directory: Path, written: _Written, timestamp: int) -> int:
-    """One more segment; the offset after it."""
+    """One more segment; returns the offset after it."""
     offset = written.end_offset
     written.bases.append(offset)
     small = kernel.build_batch([Record(0, timestamp, b"key", b"value")], leader_epoch=0)

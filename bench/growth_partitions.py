@@ -1,4 +1,4 @@
-"""Partitions from one to ten thousand: what making, using, keeping and opening them costs the node."""
+"""One to ten thousand partitions: the node's cost of creating, using, keeping and opening them."""
 
 import os
 import time
@@ -89,7 +89,7 @@ def _measure(home: Path, partitions: int, sizes: Sizes, tables: list[Table]) -> 
             *(node.start_s, node.cpu_s(), node.cpu_s() / partitions * 1e6, node.resident_bytes() / MiB),
         )
         deleted = _delete(node)
-        node.kill()  # What it would still do is to remove the files.
+        node.kill()  # A clean stop would only remove the files.
     making.add(
         *(partitions, made.wall_s, made.cpu_s, made.cpu_us(partitions), made.cpu_us(partitions) / floor.cpu_us),
         *(made.pause_ms, deleted.wall_s, deleted.cpu_s, deleted.cpu_us(partitions), deleted.pause_ms),
@@ -107,7 +107,7 @@ def _produce_to_all(node: Node, connection: RawConnection, partitions: int, size
 
 
 def _rest(node: Node, sizes: Sizes) -> tuple[float, float]:
-    """CPU milliseconds per minute of doing nothing but upkeep, and how long that keeps others waiting at most."""
+    """CPU milliseconds per minute of maintenance only, and the longest delay it causes."""
     with spending(node) as idle:
         time.sleep(sizes.growth_idle_s)
     with spending(node, beside=True) as watched:
@@ -132,7 +132,7 @@ def _delete(node: Node) -> Spent:
 
 
 def _make_bare(home: Path) -> None:
-    """The floor: what a partition needs on disk."""
+    """The floor: the files of a partition."""
     for partition in range(_FLOOR_PARTITIONS):
         directory = home / str(partition)
         directory.mkdir(parents=True)

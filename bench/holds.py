@@ -1,4 +1,4 @@
-"""How long one request holds up the event loop, and how much memory it takes: every API, with very much in it."""
+"""How long one request blocks the event loop, and how much memory it takes: every API, with very many elements."""
 
 import signal
 import socket
@@ -17,7 +17,7 @@ from bench.report import Section, Table, verdict
 from bench.sizes import MiB, Sizes
 from bench.sweep import Hostile
 from bench.watched import Holds
-from ottla.broker.dispatch import ROUTES
+from ottla.broker.network.dispatch import ROUTES
 from ottla.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.api.find_coordinator import FindCoordinatorRequest
 from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic
@@ -36,17 +36,17 @@ _SHOWN = 25
 class Measured(NamedTuple):
     request: Hostile
     cpu_s: float
-    """The longest time that the loop's thread worked without looking at anything else."""
+    """The longest time that the loop's thread worked without a pause."""
     wall_s: float
     memory: int
-    """That the node took beyond the size of the request."""
+    """The node's memory beyond the size of the request."""
     answer: int | None
     """Bytes; None if the connection was closed instead."""
     seconds: float
 
 
 class Watched:
-    """A node that tells how long its loop is held up."""
+    """A node that reports how long its loop is blocked."""
 
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None) -> None:
         self._log = home / "server.log"
@@ -83,7 +83,7 @@ class Watched:
         return decode_response(api_key, version, answer)[1]
 
     def ask(self, frame: bytes) -> bytes | None:
-        """The answer; None if the connection ends without one."""
+        """The response; None if the connection ends without one."""
         with socket.create_connection(("127.0.0.1", self.port), _TIMEOUT_S) as connection:
             try:
                 connection.sendall(frame)
@@ -132,7 +132,7 @@ def watched_node(home: Path, settings: Mapping[str, str] | None = None) -> Itera
 
 
 def prepare(node: Watched) -> bytes:
-    """Make what the requests name; the topic's id."""
+    """Create what the requests name; returns the topic's id."""
     topic = CreatableTopic(
         name=sweep.TOPIC, num_partitions=sweep.PARTITIONS, replication_factor=1, assignments=[], configs=[]
     )
@@ -163,7 +163,7 @@ def measure_all(node: Watched, size: int, load: str) -> Iterator[Measured]:
     for api in sorted(ROUTES):
         if load.upper() in api.name:
             for request in sweep.requests(size, topic_id, thorough=True, only=api):
-                node.ask(request.frame)  # Once before: what is compiled or imported is so once.
+                node.ask(request.frame)  # Once before, for what is compiled or imported once.
                 yield measure(node, request)
 
 

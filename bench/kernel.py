@@ -1,4 +1,4 @@
-"""Records to batches and back: the kernel, and what other Python clients do with the same records."""
+"""Encoding and decoding of records: the kernel, and other Python clients with the same records."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ TOPIC = "records"
 RECORDS = 300_000
 ROUNDS = 3
 
-OBJECTS_AIM_US = 0.4  # To append a record from Python, and to make one of fetched bytes.
+OBJECTS_AIM_US = 0.4  # For appending a record from Python, and for making one of fetched bytes.
 COLUMNS_AIM_US = 0.05
 
 

@@ -1,8 +1,7 @@
-"""One load against one broker, in a process of its own: `python -m bench.load`.
+"""One load against one broker, in its own process: `python -m bench.load`.
 
-Its standard input has the job as a line of JSON and, once it said that it is ready, a line to begin; its standard
-output gets "ready" and then the result as a line of JSON. Making topics and connections is before, dropping the topic
-after what is measured.
+Standard input has the job as a line of JSON and, after "ready", a line to begin; standard output gets "ready" and then
+the result as a line of JSON. Creating topics and connections, and dropping the topic, are not measured.
 """
 
 import json
@@ -17,7 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from bench.catch_up import read_all
 from bench.paced import produce_at
 from bench.raw_client import Connections, fetch_frame, fetched_up_to, produce_frame, produced_at
+from bench.sizes import KiB
 
+BATCH_16K: dict[str, Any] = {"batch.size": 16 * KiB, "linger.ms": 5}
+"""What Kafka's own producer has by default."""
+BATCH_128K: dict[str, Any] = {"batch.size": 128 * KiB, "linger.ms": 5}
+ONE_RECORD: dict[str, Any] = {"batch.num.messages": 1, "linger.ms": 0}
 _TIMEOUT_S = 60
 _FETCH_WAIT_MS = 500
 _SETTLE_S = 0.2
@@ -30,7 +34,7 @@ class Job(TypedDict, total=False):
     port: int
     topic: str
     keep: bool
-    """Leave the topic there."""
+    """Keep the topic."""
     records: int
     value_bytes: int
     mixed: bool
@@ -41,6 +45,9 @@ class Job(TypedDict, total=False):
     records_per_batch: int
     per_s: float
     seconds: float
+    cell: dict[str, Any]
+    """Of the matrix (`matrix_cells`), by its fields."""
+    scale: float
 
 
 class Result(TypedDict, total=False):
@@ -81,7 +88,7 @@ def produce(job: Job) -> Run:
 
 
 def _values(job: Job) -> list[bytes]:
-    """What is sent over and over."""
+    """The values that are sent repeatedly."""
     size = job["value_bytes"]
     if not job.get("mixed"):
         return [bytes(size)] * _VALUES
@@ -89,9 +96,9 @@ def _values(job: Job) -> list[bytes]:
 
 
 def consume(job: Job) -> Run:
-    """A topic from its beginning, as fast as librdkafka takes it.
+    """Read a topic from its beginning, as fast as librdkafka can.
 
-    The consumer has read some of it before: its connections stand, and its memory and TCP's windows have grown.
+    The consumer has read some of it before: its connections exist, and its memory and TCP's windows have grown.
     """
     consumer = Consumer(_bootstrap(job) | {"group.id": "bench", "enable.auto.commit": False} | job["client"])
     beginning = TopicPartition(job["topic"], 0, 0)
@@ -119,25 +126,14 @@ def consume(job: Job) -> Run:
 
 
 def produce_from_many(job: Job) -> Run:
-    """Each connection sends a small batch, waits for the answer, and sends the next."""
+    """Each connection sends a small batch, waits for the response, and sends the next."""
     _make_topic(job)
     connections = Connections(job["port"], job["connections"])
     frame = produce_frame(job["topic"], job["records_per_batch"], bytes(job["value_bytes"]))
     requests = job["records"] // job["records_per_batch"]
 
     def run() -> Result:
-        first = connections.all[:requests]
-        to_send, to_come = requests - len(first), requests
-        started = time.perf_counter()
-        for connection in first:
-            connection.send(frame)
-        while to_come:
-            for connection, _ in connections.answered():
-                to_come -= 1
-                if to_send:
-                    connection.send(frame)
-                    to_send -= 1
-        took = time.perf_counter() - started
+        took = connections.exchange(frame, requests)
         connections.all[0].send(frame)
         if (offset := produced_at(connections.all[0].answer())) != requests * job["records_per_batch"]:
             raise RuntimeError(f"{requests} batches were sent, {offset} records arrived")
@@ -147,7 +143,7 @@ def produce_from_many(job: Job) -> Run:
 
 
 def read_bytes(job: Job) -> Run:
-    """A topic from its beginning, as fast as one connection takes the bytes; nothing is done with the records."""
+    """Read a topic from its beginning, as fast as one connection can; the records are not decoded."""
 
     def run() -> Result:
         started = time.perf_counter()
@@ -159,7 +155,7 @@ def read_bytes(job: Job) -> Run:
 
 
 def produce_paced(job: Job) -> Run:
-    """Small batches at a fixed rate; how long each waits to be acknowledged."""
+    """Small batches at a fixed rate; measures the time to their acknowledgement."""
     _make_topic(job)
     connections = Connections(job["port"], job["connections"])
     frame = produce_frame(job["topic"], job["records_per_batch"], bytes(job["value_bytes"]))
@@ -219,7 +215,7 @@ def _percentiles(ascending: list[float]) -> list[float]:
 
 def _drop_topic(job: Job) -> None:
     """So that the next load does not pay for its dirty pages."""
-    admin = AdminClient(_bootstrap(job))  # Alive until the answer is there.
+    admin = AdminClient(_bootstrap(job))  # Kept alive until the response.
     for future in admin.delete_topics([job["topic"]]).values():
         future.result(_TIMEOUT_S)
 
@@ -243,6 +239,16 @@ def _bootstrap(job: Job) -> dict[str, Any]:
     return {"bootstrap.servers": f"127.0.0.1:{job['port']}", "log_level": 0}
 
 
+def matrix(job: Job) -> Run:
+    from bench import matrix_load
+    from bench.matrix_cells import Consume, Produce
+
+    cell, port, scale = job["cell"], job["port"], job["scale"]
+    if "client" in cell:
+        return matrix_load.produce(Produce(**cell), port, scale)
+    return matrix_load.consume(Consume(**cell), port, scale)
+
+
 KINDS: dict[str, Callable[[Job], Run]] = {
     "produce": produce,
     "consume": consume,
@@ -250,6 +256,7 @@ KINDS: dict[str, Callable[[Job], Run]] = {
     "produce paced": produce_paced,
     "read bytes": read_bytes,
     "tail": tail,
+    "matrix": matrix,
 }
 
 
@@ -260,7 +267,11 @@ def main() -> None:
     sys.stdin.readline()
     print(json.dumps(run()), flush=True)
     sys.stdin.readline()
-    if not job.get("keep"):
+    if job["kind"] == "matrix":
+        from bench.matrix_load import drop_topics
+
+        drop_topics(job["port"])
+    elif not job.get("keep"):
         _drop_topic(job)
 
 

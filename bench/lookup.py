@@ -1,4 +1,4 @@
-"""Looking up by offset and by time in logs of very many segments."""
+"""Look-ups by offset and by time in logs of very many segments."""
 
 import os
 import random
@@ -78,7 +78,7 @@ def _measure(path: str, segments: int, table: Table, sizes: Sizes) -> None:
     logs: list[PartitionLog] = []
     opening = timed(lambda: logs.append(place.log()))
     log = logs[0]
-    assert len(log.log.segments) == segments
+    assert len(log.state.segments) == segments
     very_first = timed(lambda: log.find_time(_time_of(segments // 2)))
     picks = random.Random(3)
     offsets = [picks.randrange(segments) for _ in range(min(sizes.lookups, segments))]
@@ -101,7 +101,7 @@ def _lowest(work: Work, sizes: Sizes) -> Cost:
 
 
 def _find_offsets(log: PartitionLog, offsets: list[int]) -> None:
-    end = log.log.end_offset
+    end = log.state.end_offset
     for offset in offsets:
         assert log.read(offset, 1, end).first_offset == offset
 
@@ -118,7 +118,7 @@ def _time_of(offset: int) -> int:
 
 
 def _write_segments(directory: Path, segments: int) -> None:
-    """The files as a shutdown leaves them. Rolling so often by appends would do the same, and take minutes."""
+    """The files as a shutdown leaves them. Appends that roll so often would take minutes."""
     directory.mkdir()
     batch = bytearray(kernel.build_batch([Record(0, 0, b"key", b"value")], leader_epoch=0))
     header = kernel.read_header(batch)

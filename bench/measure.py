@@ -1,4 +1,4 @@
-"""Timing work: best of several rounds, turn about with its peers, in wall and CPU seconds."""
+"""Times work: best of several rounds, alternating with its peers, in wall and CPU seconds."""
 
 import cProfile
 import gc
@@ -47,7 +47,7 @@ def lowest(costs: list[Cost]) -> Cost:
 
 
 def turn_about(works: Mapping[str, Work], rounds: int, round_seconds: float) -> dict[str, Cost]:
-    """The best cost of each; in every round each has its turn, and as many calls as fill the round."""
+    """The best cost of each; every round runs each work with as many calls as fill the round."""
     numbers = {name: max(1, int(round_seconds / max(timed(work).wall, 1e-9))) for name, work in works.items()}
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     gc.collect()
@@ -74,13 +74,13 @@ def profiled(work: Work, *, calls: int, unit: str, lines: int = 14) -> str:
 
 
 def _shown(path: str) -> str:
-    """The file without what is of this machine alone."""
+    """The path without the part that is specific to this machine."""
     parts = Path(path).parts
     return "/".join(parts[parts.index("ottla") :]) if "ottla" in parts else Path(path).name
 
 
 def open_files() -> int:
-    return len(os.listdir("/proc/self/fd")) - 1  # Without the one that lists them.
+    return len(os.listdir("/proc/self/fd")) - 1  # Without the descriptor of the listing.
 
 
 def resident_bytes() -> int:

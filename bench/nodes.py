@@ -1,4 +1,4 @@
-"""The two brokers that are measured, each in a process of its own on a directory of its own."""
+"""The two brokers that are measured, each in its own process and directory."""
 
 import os
 import signal
@@ -21,22 +21,22 @@ HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _START_S_MAX = 60.0
 _CPU_CLOCK_OF_PROCESS = 2
-"""Linux numbers the CPU clock of a process so, together with its id; it counts nanoseconds, not ticks."""
+"""Linux's number of a process's CPU clock, combined with its id; it counts nanoseconds, not ticks."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-"""Less than that no load is said to have cost."""
+"""The smallest cost that is reported."""
 
 
 class BrokerEnded(Exception):
-    """A broker that should be measured is not there."""
+    """A broker under measurement has ended."""
 
 
 class Broker(Protocol):
-    """What is told apart between the two: a name, and how to run it."""
+    """The differences between the two: a name, and how to run it."""
 
     name: str
 
     def prepare(self, home: Path, port: int) -> list[str]:
-        """Make the directory ready; the command line that runs the broker on it."""
+        """Prepare the directory; returns the command line of the broker."""
 
 
 class Ottla:
@@ -122,7 +122,7 @@ class Node:
             self._process.wait()
 
     def kill(self) -> None:
-        """As a crash of the process: the system keeps what was written, nothing else was said."""
+        """As a crash of the process: the system keeps what was written."""
         self._process.kill()
         self._process.wait()
 
@@ -152,7 +152,7 @@ def cpu_s_of(pid: int) -> float:
 
 
 def answers(port: int) -> bool:
-    """Whether a broker there answers ApiVersions."""
+    """Whether a broker answers ApiVersions there."""
     try:
         with socket.create_connection(("127.0.0.1", port), 5) as connection:
             connection.sendall(_API_VERSIONS_V0)
@@ -162,7 +162,7 @@ def answers(port: int) -> bool:
 
 
 def starting_times(broker: Broker, home: Path, times: int) -> list[float]:
-    """How long a broker takes to its first answer, on a new directory each time."""
+    """Times to the first response, on a new directory each time."""
     found = []
     for number in range(times):
         node = Node(broker, home / f"start-{broker.name}-{number}")

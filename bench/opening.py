@@ -74,7 +74,7 @@ async def _make(path: str, partitions: int) -> None:
     for partition in range(partitions):
         log = store.create("bench", partition, bytes([1] * 16), Config.of())
         fill(log, batch, BATCHES)
-        log.log.advance_high_watermark(log.log.end_offset)
+        log.state.advance_high_watermark(log.state.end_offset)
     await store.close()
     store.disk.close()  # type: ignore[attr-defined]
 
@@ -99,7 +99,7 @@ def _add(table: Table, left_by: str, found: list[dict[str, Any]]) -> None:
 
 
 def _in_fresh_process(path: str, ending: str) -> dict[str, Any]:
-    """Open everything; then shut down (`close`) or stop without a word (`crash`)."""
+    """Open everything; then shut down (`close`) or end abruptly (`crash`)."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.opening", path, ending],
         cwd=Path(__file__).parents[1],

@@ -1,4 +1,4 @@
-"""Produce requests at a fixed rate, whatever becomes of them: how long each waits for its answer."""
+"""Produce requests at a fixed rate, regardless of responses: measures the time to each response."""
 
 import time
 from collections import deque
@@ -14,8 +14,8 @@ class Paced(NamedTuple):
 
 
 def produce_at(connections: Connections, frame: bytes, per_s: float, seconds: float) -> Paced:
-    """One request a connection at a time. Who finds all connections busy waits, and that counts: a broker that stalls
-    may not slow the requests down that would have met the stall."""
+    """One request per connection at a time. If all connections are busy the request waits, and that counts: a stalled
+    broker must not slow down the requests that would have met the stall."""
     count = max(int(per_s * seconds), 1)
     free = deque(connections.all)
     due: deque[float] = deque()

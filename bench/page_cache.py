@@ -1,7 +1,7 @@
-"""Memory as a broker finds it that has run for a while: full of pages that nobody needs any more.
+"""Fills the memory with page cache, as a broker finds it that has run for a while.
 
-A virtual machine gives free memory back to its host. Getting it again costs several times what writing a page does, and
-counts for the process that writes: whoever writes many new pages would be measured by the host.
+A virtual machine returns free memory to its host. Getting it back costs several times as much as writing a page, and
+counts for the process that writes.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from pathlib import Path
 from bench.sizes import MiB
 
 _LEFT_FREE = 1 << 30
-"""For the brokers and their clients, so that none of them has to wait for a page."""
+"""For the brokers and their clients, so that none has to wait for a page."""
 _PIECE = 4 * MiB
 
 
 @contextmanager
 def filled(home: Path) -> Iterator[None]:
-    """For as long as this lasts, the page cache has a file in it that nobody reads. It takes no room on the disk."""
+    """In this block the page cache holds an unused file. It takes no disk space."""
     size = _available() - _LEFT_FREE
     filler = home / "filler"
     with filler.open("wb") as file:
@@ -31,7 +31,7 @@ def filled(home: Path) -> Iterator[None]:
 
 
 def _available() -> int:
-    """What the system could give away without swapping; 0 where it does not tell."""
+    """The memory that is available without swapping; 0 if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Two that were timed turn about: how many times as long one takes as the other, and how sure that is."""
+"""The ratio of two alternating timings, and its confidence."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -10,13 +10,13 @@ _CERTAINTY = 0.95
 
 
 class TimesAsLong(NamedTuple):
-    """By rounds that followed each other, so that what slows the machine for a while slows both."""
+    """Of consecutive rounds, so that what slows the machine for a while slows both."""
 
     median: float
     least: float
     most: float
-    """The true median is between these two with the certainty above, however the times are distributed. Fewer than six
-    rounds cannot tell as much; then it is all of them."""
+    """The true median is between these two with the confidence above, whatever the distribution. With fewer than six
+    rounds it is their whole range."""
 
     @classmethod
     def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Self:
@@ -35,8 +35,8 @@ class TimesAsLong(NamedTuple):
 
 
 def _outside(rounds: int) -> int:
-    """How many of the smallest can be left out, and of the largest: each round falls on either side of the median by
-    the toss of a coin."""
+    """How many of the smallest and of the largest can be left out: each round is on either side of the median with
+    probability one half."""
     fewer = accumulate(comb(rounds, heads) for heads in range(rounds))
     allowed = sum(2 * ways <= (1 - _CERTAINTY) * (1 << rounds) for ways in fewer)
     return max(allowed - 1, 0)

@@ -1,4 +1,4 @@
-"""The jobs that pipelines are measured with, whoever runs them: what is read, where it goes, what must come out."""
+"""The jobs of the pipeline benchmark, for every engine: input, output, expected result."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,28 +23,28 @@ class Job(TypedDict):
     bootstrap: str
     broker_pid: int
     topic: str
-    """There before, and full."""
+    """It exists and is full."""
     records: int
     partitions: int
     jars: list[str]
 
 
 class Run(TypedDict):
-    """Of a job, from the beginning of the topic to its end."""
+    """One run of a job, from the beginning of the topic to its end."""
 
     wall_s: float
-    """All of it."""
+    """The whole run."""
     steady_s: float
-    """Of that, the epochs: without planning and starting the query, and without its end."""
+    """Only the epochs: without planning, starting and ending the query."""
     cpu_s: float
-    """Of whoever ran it, all processes together."""
+    """Of the engine, all processes together."""
     broker_cpu_s: float
     rows: int
-    """That came out."""
+    """The number of results."""
 
 
 class Did(NamedTuple):
-    """What whoever runs a job tells of one run."""
+    """What the engine reports of one run."""
 
     steady_s: float
     rows: int | None
@@ -52,10 +52,8 @@ class Did(NamedTuple):
 
 
 def measured(job: Job, act: Callable[[str], Did], cpu_s: Callable[[], float]) -> Run:
-    """One run, with a name that no other run has: that of the topic for its results, which goes when it has ended.
-
-    `cpu_s` tells what whoever runs the job has spent so far.
-    """
+    """One run with a unique name, used for the topic of its results, which is deleted afterwards. `cpu_s` returns the
+    engine's CPU seconds so far."""
     name = f"bench-{job['kind']}-{job['way']}-{next(_numbers)}".replace(" ", "-").lower()
     with _topic(job, name):
         started, before_s, broker_before_s = perf_counter(), cpu_s(), cpu_s_of(job["broker_pid"])
@@ -63,7 +61,7 @@ def measured(job: Job, act: Callable[[str], Did], cpu_s: Callable[[], float]) ->
         wall_s, spent_s = perf_counter() - started, cpu_s() - before_s
         broker_cpu_s = cpu_s_of(job["broker_pid"]) - broker_before_s
         rows = did.rows if did.rows is not None else _committed(job, name)
-    expected = job["records"] if job["kind"] != REFERENCE else rows  # Windows that are not final may stay inside.
+    expected = job["records"] if job["kind"] != REFERENCE else rows  # Windows that are not final may not be written.
     if rows != expected or not rows:
         raise RuntimeError(f"{name}: of {job['records']:,} records {rows:,} came out")
     return Run(wall_s=wall_s, steady_s=did.steady_s, cpu_s=spent_s, broker_cpu_s=broker_cpu_s, rows=rows)
@@ -78,7 +76,7 @@ def _topic(job: Job, name: str) -> Iterator[None]:
 
 
 def _committed(job: Job, topic: str) -> int:
-    """How many records a reader gets. Offsets do not tell: the markers of transactions have some, too."""
+    """The number of records a reader gets. Offsets do not tell, because transaction markers have offsets too."""
     settings = {"bootstrap.servers": job["bootstrap"], "group.id": "bench", "enable.partition.eof": True}
     consumer = Consumer(settings | {"enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(job["partitions"])])

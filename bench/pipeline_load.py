@@ -1,7 +1,7 @@
-"""One job of a pipeline on Spark, one way, in a process of its own: `python -m bench.pipeline_load`.
+"""One job of a pipeline on Spark, in its own process: `python -m bench.pipeline_load`.
 
-Its standard input has the job as a line of JSON, and then a line for each run; its standard output gets a line when
-Spark has started, and what each run came to, as JSON. The first run is cold: the JVM has seen nothing like it.
+Standard input has the job as a line of JSON, and then a line for each run; standard output gets a line when Spark has
+started, and the result of each run as JSON. The first run is cold: the JVM has compiled nothing yet.
 """
 
 import json
@@ -19,16 +19,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.nodes import TICK_S
 from bench.pipeline_jobs import CONNECTOR, PIPELINE, REFERENCE, TO_PARQUET, TO_TOPIC, Did, Job, Run, measured
-from ottla.pipelines.columns_read import columns_read
-from ottla.pipelines.files import parse_toml
+from ottla.pipelines.authoring.files import parse_toml
+from ottla.pipelines.source.columns_read import columns_read
 from ottla.pipelines.spark.run import PipelineRun, RunOptions
 from ottla.pipelines.spark.session import SessionOptions, open_session
 from ottla.pipelines.spark.topic_source import CAUGHT_UP, read_stream
-from ottla.pipelines.spec import TopicSource
+from ottla.pipelines.spec.model import TopicSource
 
 COLUMNS: Final = "id BIGINT, city STRING, total DOUBLE, event_time TIMESTAMP, note STRING"
 EPOCHS: Final = 4
-"""In each run, if there is enough for them."""
+"""In each run, if there are enough records."""
 _PER_EPOCH_MIN: Final = 4000
 _COUNTED: Final = "count(*) AS n, sum(total) AS total"
 
@@ -73,7 +73,7 @@ parallelism = 2
 
 
 def run(spark: SparkSession, job: Job) -> Run:
-    """With a checkpoint and results that no other run has."""
+    """With a unique checkpoint and result topic."""
 
     def act(name: str) -> Did:
         by = _by_pipeline if job["way"] == PIPELINE else _by_query
@@ -87,20 +87,20 @@ def run(spark: SparkSession, job: Job) -> Run:
 
 
 def _cpu_s_of_session(session: int) -> float:
-    """User and system time of Spark's driver and JVM, of Python's workers, and of processes that they had before."""
+    """User and system time of Spark's driver and JVM, of Python's workers, and of their ended children."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # It has ended just now; its parent has its time.
+            continue  # It has just ended; its parent has its time.
         if int(fields[3]) == session:
             ticks += sum(int(field) for field in fields[11:15])
     return ticks * TICK_S
 
 
 def _by_pipeline(spark: SparkSession, job: Job, name: str, home: str) -> float:
-    """As `ottla pipeline run --once` does it, exactly once."""
+    """As `ottla pipeline run --once`, exactly once."""
     text = (_SOURCE + _PIPELINES[job["kind"]]).format(
         name=name, topic=job["topic"], target=name, records_per_epoch=_per_epoch(job)
     )
@@ -114,7 +114,7 @@ def _by_pipeline(spark: SparkSession, job: Job, name: str, home: str) -> float:
 
 
 def _by_query(spark: SparkSession, job: Job, name: str, home: str) -> float:
-    """As somebody writes it who has Spark alone, or Spark and our source."""
+    """As a user of Spark alone, or of Spark with Ottla's source, writes it."""
     read = _with_connector(spark, job) if job["way"] == CONNECTOR else _with_source(spark, job)
     out = _BY_HAND[job["kind"]](read).writeStream.option("checkpointLocation", f"{home}/checkpoint")
     if job["kind"] == TO_PARQUET:

@@ -1,6 +1,6 @@
 """Pipelines on Spark, with either broker, beside Spark's own Kafka connector and Flink SQL.
 
-The ways of a job are processes that wait beside each other and are asked for a run in turn.
+The alternatives of a job are processes that wait and are asked for a run in turn.
 """
 
 import json
@@ -27,20 +27,21 @@ from bench.report import Section, Table
 from bench.sizes import Sizes
 
 RATE_AIM: Final = 1.0
-"""Of the connector's records a second: of our source, and of our sink, which writes each record once."""
+"""The aim as a ratio of the connector's records per second: for Ottla's source, and for its sink, which writes each
+record once."""
 BROKER_AIM: Final = 0.5
-"""Of the time that the epochs took, on the CPU: a broker that needs no more has not held anybody up."""
+"""The aim for the broker's CPU as a share of the epochs' time: then the broker is not the bottleneck."""
 RECORDS: Final = 1_000_000
 PARTITIONS: Final = 4
 ROUNDS_MIN: Final = 2
 """After the cold one."""
 JOB_S_MAX: Final = 100.0
-"""After that no more than these are begun: the whole part, six such jobs, is to take some ten minutes."""
+"""After this time only the minimum of rounds is run: the whole part, six such jobs, should take some ten minutes."""
 _TOPIC: Final = "events"
 _VALUE_BYTES: Final = 200
 _CITIES: Final = 100
 _EVENT_TIME_S: Final = 3600
-"""From the first event to the last, however many there are."""
+"""From the first event to the last."""
 _TIMEOUT_S: Final = 120
 _START_S_MAX: Final = 300.0
 _RUN_S_MAX: Final = 300.0
@@ -61,14 +62,14 @@ _COMPARED: Final = (
     (REFERENCE, PIPELINE, CONNECTOR, None, "the reference job, exactly once, against the connector, at least once"),
     (REFERENCE, PIPELINE, FLINK, None, "the reference job on Spark against Flink SQL, both exactly once"),
 )
-"""Whose records a second are divided by whose, and what that should come to."""
+"""Which rates are compared, and the aims."""
 
 Found = dict[tuple[str, str, str], Run]
 """The best run after the cold one, by broker, job and way."""
 
 
 class RunningJob(Protocol):
-    """A process that does nothing until it is asked for a run."""
+    """A process that waits until it is asked for a run."""
 
     def start(self) -> None: ...
     def run(self) -> Run: ...
@@ -128,7 +129,7 @@ def run(sizes: Sizes) -> Section:
 
 
 def _measure(jobs: list[Job], broker: str, rounds: int, home: Path, table: Table, best: Found) -> None:
-    """Every way of one job: a cold run of each, then so many rounds at most, turn about."""
+    """Every alternative of one job: a cold run of each, then up to `rounds` rounds, alternating."""
     began = perf_counter()
     runs: dict[str, list[Run]] = {job["way"]: [] for job in jobs}
     with ExitStack() as running:
@@ -167,7 +168,7 @@ def _brokers(sizes: Sizes) -> list[Broker]:
 
 
 def _jars(section: Section) -> dict[str, list[str]]:
-    """What each way needs beside Spark; a way that cannot be had is not there, and the section says why."""
+    """The jars of each alternative; a missing one is left out, and the section says why."""
     jars: dict[str, list[str]] = {PIPELINE: [], SOURCE: []}
     try:
         jars[CONNECTOR] = [str(path) for path in connector_jars()]
@@ -184,7 +185,7 @@ def _jars(section: Section) -> dict[str, list[str]]:
 
 
 def fill(node: Node, records: int) -> None:
-    """The topic that every job reads."""
+    """Fill the topic that every job reads."""
     make_topic(RawConnection(node.port), PARTITIONS, _TOPIC)
     producer = Producer(
         {"bootstrap.servers": node.bootstrap, "linger.ms": 5, "queue.buffering.max.messages": records + 1}
@@ -226,7 +227,7 @@ def _share(done: Run) -> float:
 
 
 def findings(best: Found) -> list[str]:
-    """What the best runs say, and whether the aims are met."""
+    """The results of the best runs, and whether the aims are met."""
     return [*_compared(best), _broker_share(best)] if best else []
 
 

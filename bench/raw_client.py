@@ -1,14 +1,13 @@
-"""A client that does nothing but send and receive frames, so that many connections cost the load little.
+"""A client that only sends and receives frames, so that many connections cost the load little.
 
-It does not say more than a Kafka client would: the versions are ones that Kafka 4.3 and Ottla both speak, and topics go
-by name.
+It sends what a Kafka client would: versions that Kafka 4.3 and Ottla both support, with topic names.
 """
 
 import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ottla.kernel import Record, build_batch
@@ -34,7 +33,7 @@ class RawConnection:
         self.socket.sendall(frame)
 
     def receive(self) -> bytes | None:
-        """What the socket has now; the answer, if it is whole, without its size."""
+        """Read from the socket; returns the response, without its size, if it is complete."""
         data = self.socket.recv(1 << 18)
         if not data:
             raise ConnectionError("the broker closed the connection")
@@ -59,7 +58,7 @@ class RawConnection:
 
 
 class Connections:
-    """Many of them; tells which has an answer."""
+    """Many connections; yields those with a response."""
 
     def __init__(self, port: int, count: int) -> None:
         self.all = [RawConnection(port) for _ in range(count)]
@@ -68,11 +67,28 @@ class Connections:
             self._selector.register(connection.socket, selectors.EVENT_READ, connection)
 
     def answered(self, timeout_s: float = _TIMEOUT_S) -> Iterator[tuple[RawConnection, bytes]]:
-        """What has come by then."""
+        """The responses that arrive in time."""
         for key, _ in self._selector.select(timeout_s):
             answer = key.data.receive()
             if answer is not None:
                 yield key.data, answer
+
+    def exchange(self, frame: bytes, requests: int) -> float:
+        """Send the same request so many times; each connection waits for a response before it sends again.
+
+        Returns the seconds it took."""
+        first = self.all[:requests]
+        to_send, to_come = requests - len(first), requests
+        started = time.perf_counter()
+        for connection in first:
+            connection.send(frame)
+        while to_come:
+            for connection, _ in self.answered():
+                to_come -= 1
+                if to_send:
+                    connection.send(frame)
+                    to_send -= 1
+        return time.perf_counter() - started
 
     def close(self) -> None:
         self._selector.close()
@@ -81,10 +97,21 @@ class Connections:
 
 
 def produce_frame(topic: str, records: int, value: bytes, partition: int = 0) -> bytes:
+    return produce_frame_of([topic], [partition], [value] * records, acks=-1)
+
+
+def produce_frame_of(topics: Sequence[str], partitions: Sequence[int], values: Sequence[bytes], *, acks: int) -> bytes:
+    """A batch of these values for each of the partitions of each topic, in one request."""
     now_ms = time.time_ns() // 1_000_000
-    batch = build_batch([Record(index, now_ms, None, value) for index in range(records)])
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
-    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), PRODUCE_VERSION)
+    batch = build_batch([Record(index, now_ms, None, value) for index, value in enumerate(values)])
+    data = [
+        TopicProduceData(
+            name=topic,
+            partition_data=[PartitionProduceData(index=index, records=batch) for index in partitions],
+        )
+        for topic in topics
+    ]
+    return frame(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=data), PRODUCE_VERSION)
 
 
 def fetch_frame(

@@ -29,7 +29,7 @@ def run(sizes: Sizes) -> Section:
     with TemporaryDirectory() as path, new_log(path) as log:
         count = sizes.append_bytes // len(batch)
         log.append_replicated(run_of(batch, count, 0))
-        end, records = log.log.end_offset, kernel.read_header(batch).count
+        end, records = log.state.end_offset, kernel.read_header(batch).count
         step = FETCH_BYTES // len(batch) * records
         whole = FETCH_BYTES // len(batch) * len(batch)
         picks = random.Random(2)
@@ -48,9 +48,9 @@ def run(sizes: Sizes) -> Section:
 
 
 def _measure(name: str, log: PartitionLog, offsets: list[int], size: int, table: Table, sizes: Sizes) -> None:
-    slices = [log.read(offset, size, log.log.end_offset) for offset in offsets]
+    slices = [log.read(offset, size, log.state.end_offset) for offset in offsets]
     stretches = [(found.position, found.length) for found in slices]
-    path = log.here.of(log.log.active).log.path
+    path = log.here.of(log.state.active).log.path
     fd = os.open(path, os.O_RDONLY)
     try:
         costs = turn_about(
@@ -74,13 +74,13 @@ def _measure(name: str, log: PartitionLog, offsets: list[int], size: int, table:
 
 
 def _find_all(log: PartitionLog, offsets: list[int], size: int) -> None:
-    end = log.log.end_offset
+    end = log.state.end_offset
     for offset in offsets:
         log.read(offset, size, end)
 
 
 def _read_all(log: PartitionLog, offsets: list[int], size: int) -> None:
-    end = log.log.end_offset
+    end = log.state.end_offset
     for offset in offsets:
         log.read(offset, size, end).read()
 

@@ -68,7 +68,7 @@ def _by_size(root: str, sizes: Sizes, section: Section) -> Table:
         place = Place(path)
         log = place.log(config=CONFIG)
         fill(log, batch, size // len(batch))
-        written = log.log.size
+        written = log.state.size
         place.leave(log, clean=False)
         unclean = lowest([_crashed(path) for _ in range(2)])
         floor = lowest([timed(lambda path=path: _read_bare(path)) for _ in range(2)])  # type: ignore[misc]
@@ -108,7 +108,7 @@ def _by_segments(root: str, sizes: Sizes) -> Table:
 
 
 def _clean_and_small(path: str, batch: bytes, rounds: int) -> tuple[Cost, Cost]:
-    """The costs of opening a log that was closed cleanly, and of opening it after a crash soon after that."""
+    """The costs of opening a log that was closed cleanly, and of opening it after a crash soon after."""
     clean, small = [], []
     for _ in range(rounds):
         place, log, cost = _opened(path)
@@ -124,7 +124,7 @@ def _clean_and_small(path: str, batch: bytes, rounds: int) -> tuple[Cost, Cost]:
 
 
 def _crashed(path: str) -> Cost:
-    """Open what a crash left, and leave it so again."""
+    """Open what a crash left, and leave it in the same state."""
     place, log, cost = _opened(path)
     assert not place.held.was_clean
     place.leave(log, clean=False)
@@ -150,7 +150,7 @@ def _read_bare(path: str) -> None:
 
 
 def fill(log: PartitionLog, batch: bytes, batches: int) -> None:
-    """Append as a follower does: no look at the records, so that it is quick."""
+    """Append as a follower does, without checking the records, which is quick."""
     at_once = 64
     for done in range(0, batches, at_once):
-        log.append_replicated(run_of(batch, min(at_once, batches - done), log.log.end_offset))
+        log.append_replicated(run_of(batch, min(at_once, batches - done), log.state.end_offset))

@@ -1,4 +1,4 @@
-"""Tables of figures, and the page that keeps them."""
+"""Tables of figures, and the page that holds them."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ Cell = str | int | float | None
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
-FLAT = 2.0  # Growth below that is the machine's, not the algorithm's.
+FLAT = 2.0  # Growth below this is noise.
 
 INTRODUCTION = """\
 Written by `make bench`; `python -m bench PART` measures one part without touching this page.
@@ -33,7 +33,7 @@ class Table:
         self.rows.append(cells)
 
     def text(self) -> str:
-        """Markdown that is also readable as it stands."""
+        """Markdown that is readable as plain text."""
         shown = [list(self.columns), *([_shown(cell) for cell in row] for row in self.rows)]
         widths = [max(len(row[column]) for row in shown) for column in range(len(self.columns))]
         lines = [_line(row, widths) for row in shown]
@@ -43,7 +43,7 @@ class Table:
 
 @dataclass
 class Section:
-    """One part of the benchmark: what it means, its figures, what they say, and profiles for what they miss."""
+    """One part of the benchmark: its meaning, its figures, findings, and profiles of missed aims."""
 
     title: str
     meaning: str
@@ -51,7 +51,7 @@ class Section:
     findings: list[str] = field(default_factory=list)
     profiles: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """What is kept beside the page if the page is: texts by their paths."""
+    """Files kept beside the page: texts by path."""
     seconds: float = 0.0
 
     def text(self) -> str:
@@ -63,19 +63,19 @@ class Section:
 
 
 def verdict(figure: float, aim: float, unit: str = "") -> str:
-    """How a figure that should be at most `aim` compares with it."""
+    """Compares a figure with its aim, a maximum."""
     return f"{_shown(figure)}{unit}, aim {_shown(aim)}{unit}: {'met' if figure <= aim else 'MISSED'}"
 
 
 def growth(smallest: Cell, largest: Cell) -> str:
-    """Whether a figure that should not grow did so from the smallest case to the largest."""
+    """Whether a figure grew from the smallest case to the largest."""
     assert isinstance(smallest, float)
     assert isinstance(largest, float)
     return "flat" if largest <= FLAT * smallest else f"MISSED, it grows {largest / smallest:,.0f} times"
 
 
 def facts() -> list[str]:
-    """What the figures depend on, without what names the machine."""
+    """The conditions of the figures, without the machine's name."""
     return [
         f"date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         f"commit: {_commit()}",
@@ -86,13 +86,13 @@ def facts() -> list[str]:
 
 
 def page(sections: list[Section], measured: list[str]) -> str:
-    """`measured` are the facts as the run began: others may commit while it lasts."""
+    """`measured` are the conditions when the run began: commits may follow while it runs."""
     head = ["# What Ottla costs", INTRODUCTION, "\n".join(f"- {fact}" for fact in measured)]
     return "\n\n".join([*head, *(section.text() for section in sections)]) + "\n"
 
 
 def with_new(old_page: str, sections: list[Section], measured: list[str]) -> str:
-    """The page with some sections measured anew, each with what it depends on."""
+    """The page with some sections replaced, each with its conditions."""
     head, *rest = old_page.split("\n## ")
     kept = {text.partition("\n")[0]: text.rstrip("\n") for text in rest}
     for section in sections:
@@ -128,13 +128,13 @@ def _processor() -> str:
 
 
 def _python_build() -> str:
-    """An interpreter that was not optimised with a profile takes a seventh longer for the same requests."""
+    """An interpreter built without profile-guided optimisation takes a seventh longer for the same requests."""
     arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
     return f"built {'with' if '--enable-optimizations' in arguments else 'without'} profile-guided optimisation"
 
 
 def _congestion_control() -> str:
-    """`bbr` paces what is sent with timers, on loopback too; that costs who sends much."""
+    """`bbr` paces sending with timers, on loopback too, which costs the sender much."""
     setting = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     return setting.read_text().strip() if setting.exists() else "unknown"
 

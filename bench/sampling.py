@@ -1,4 +1,4 @@
-"""Where a running process spends its time, by py-spy where it is installed."""
+"""A sampling profile of a running process, by py-spy if it is installed."""
 
 import linecache
 import re
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Line(NamedTuple):
-    """A line of code that a process spends a share of its time in."""
+    """A line of code and its share of the time."""
 
     share: float
     function: str
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 class Sampling:
-    """Samples while its block runs; functions by the time spent in themselves, native code counted for its caller."""
+    """Samples while its block runs; functions by own time, native code counted for its caller."""
 
     def __init__(self, pid: int, lines: int = 16) -> None:
         self._pid = pid
@@ -72,7 +72,7 @@ class Sampling:
         return [Line(share, *where) for where, share in _shares(self._own(_line))[:count]]
 
     def tell(self, title: str, known: Mapping[str, str], section: Section) -> None:
-        """Add a finding with the costliest lines and what is known of them, and the profile as a file of its own."""
+        """Add a finding with the costliest lines and their explanations, and the profile as a file."""
         name = "".join(letter if letter.isalnum() else "-" for letter in title.lower()).replace("--", "-")
         file, lines = f"profiles/{name}.txt", self.costliest_lines()
         listed = "\n".join(f"{line.share:6.1%}  {line.where}  {line.code}" for line in lines)
@@ -89,7 +89,7 @@ class Sampling:
         own: Counter[K] = Counter()
         for stack, count in (line.rsplit(" ", 1) for line in self._stacks.splitlines() if " " in line):
             innermost = stack.split(";")[-1]
-            if "_worker (" not in innermost:  # A thread that waits for work.
+            if "_worker (" not in innermost:  # An idle thread of a pool.
                 own[named(innermost)] += int(count)
         return own
 
@@ -100,13 +100,13 @@ def _shares(own: Counter[K]) -> list[tuple[K, float]]:
 
 
 def _function(frame: str) -> str:
-    """A function with its file, without what is of this machine alone."""
+    """A function with its file, without the part of the path that is specific to this machine."""
     found = _FRAME.match(frame)
     return frame if found is None else f"{found['function']}  ({_short(found['path'])})"
 
 
 def _line(frame: str) -> tuple[str, str, str]:
-    """A function, its file and line, and what stands there."""
+    """A function, its file and line, and the source text."""
     found = _FRAME.match(frame)
     if found is None:
         return frame, "", ""

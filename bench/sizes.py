@@ -1,4 +1,4 @@
-"""How much each part does."""
+"""The amount of work of each part."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 class Sizes:
     rounds: int
     round_seconds: float
-    """A round repeats short work for so long: long for the clock, short for the machine's moods."""
+    """A round repeats short work for this long."""
     codec_partitions: tuple[int, ...]
     append_bytes: int
     """Bytes appended in a round."""
     append_batches_max: int
-    """Batches in a round at most: small batches would take long to fill the bytes."""
+    """A limit of batches per round: small batches would take long to fill the bytes."""
     random_reads: int
     recovery_bytes: tuple[int, ...]
     closed_segments: tuple[int, ...]
@@ -26,22 +26,22 @@ class Sizes:
     broker_rounds: int
     starts: int
     against_kafka: bool
-    """Or against a second Ottla, which starts at once."""
+    """False: against a second Ottla, which starts at once."""
     growth_partitions: tuple[int, ...]
     growth_connections: tuple[int, ...]
     growth_gib: tuple[int, ...]
     growth_groups: tuple[int, ...]
     growth_requests: int
-    """Requests per figure; one figure takes all partitions or connections in turn, so many at least."""
+    """Requests per figure; one figure uses all partitions or connections in turn, at least once each."""
     growth_idle_s: float
-    """How long a node is watched doing nothing."""
+    """How long an idle node is measured."""
     coordinator_members: tuple[int, ...]
     coordinator_offsets: int
     """Committed before a start."""
     sweep_bytes: tuple[int, ...]
     """Of requests that hold as much as fits."""
     load: str = ""
-    """Only loads with this in their names, of parts that can tell them apart."""
+    """Only loads with this text in their names, for parts that support it."""
 
 
 FULL = Sizes(

@@ -1,8 +1,9 @@
-"""Requests that ask for as much as their size allows, of every API that a node serves, made from the declarations.
+"""Requests with as many elements as their size allows, of every API that a node serves, generated from the
+declarations.
 
-Each is wide in one place: one array of the message has as many elements as fit into the size, and into what a node is
-ready to decode; the others have one. The elements are all different or all the same, and name what exists or what does
-not. Others have the longest strings that there may be, and some have more elements than a node takes.
+Each is wide in one place: one array of the message has as many elements as fit into the size, and into the node's limit
+for decoding; the others have one. The elements are all different or all equal, and name existing or missing things.
+Others have the longest possible strings, and some have more elements than a node accepts.
 """
 
 import math
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ottla.broker.dispatch import ROUTES
+from ottla.broker.network.dispatch import ROUTES
 from ottla.kernel import Record, build_batch
 from ottla.wire.api import ApiKey, request_class
 from ottla.wire.codec import Malformed, encode
@@ -19,14 +20,14 @@ from ottla.wire.schema import message_of, structure_of
 from ottla.wire.shapes import Field, Structure
 
 TOPIC, PARTITIONS, GROUP, TRANSACTION, BROKER = "sweep", 100, "sweep-group", "sweep-transaction", "1"
-"""What exists on the node that the requests are sent to."""
+"""What exists on the node that receives the requests."""
 LONGEST = 32_000
 _BROKER_RESOURCE, _TOPIC_RESOURCE = 4, 2
 _SAMPLE = 64
 
 Path = tuple[str, ...]
 
-# What a field has to hold so that a request is looked at any further.
+# The values that a field needs so that a request is processed further.
 _FIXED: dict[str, Any] = {
     "acks": -1,
     "allow_auto_topic_creation": False,
@@ -75,13 +76,13 @@ _PARTITION_NUMBERS = ("partition", "partitions", "partition_index", "partition_i
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the elements hold."""
+    """The contents of the elements."""
 
     is_repeated: bool
     exists: bool
     topic_id: bytes = bytes(16)
     length: int = 0
-    """Of strings; 0: as they are."""
+    """Of strings; 0: unchanged."""
 
     def __str__(self) -> str:
         long = f", strings of {self.length}" if self.length else ""

@@ -1,10 +1,8 @@
-"""`python -m bench.watched FILE serve ...`: `ottla serve ...`, and how long its event loop was ever held up.
+"""`python -m bench.watched FILE serve ...`: runs `ottla serve ...`, and measures how long its event loop was blocked.
 
-A thread asks the loop for a sign of life, over and over, and takes the CPU time that the loop's thread has used until
-it gives one. So long would something that arrives have waited for the loop. CPU time does not depend on what else the
-machine does. It leaves out what the loop's thread waits for (a disk, a lock); `wall_s` has that, and everything else.
-
-FILE is shared memory: `Holds` reads it in another process.
+A thread schedules a callback on the loop repeatedly, and measures the CPU time of the loop's thread until it runs. A
+new event would have waited as long. CPU time does not depend on the machine's other load; it excludes waiting (for a
+disk, a lock), which `wall_s` includes. FILE is shared memory: `Holds` reads it in another process.
 """
 
 import asyncio
@@ -25,7 +23,7 @@ _LAYOUT = Struct("=dddd")
 _RESET = Struct("=d")
 _PAUSE_S = 0.001
 _STACK_AFTER_S = float(os.environ.get("OTTLA_WATCH_STACK_S", "0"))
-"""Print where the loop is after so long, to find out what holds it up; 0 prints nothing."""
+"""Print the loop's stack after this long, to find what blocks it; 0 prints nothing."""
 
 
 class Hold(NamedTuple):
@@ -35,7 +33,7 @@ class Hold(NamedTuple):
 
 
 class Holds:
-    """The longest holds of a node since it was last asked."""
+    """The longest holds of a node since the last reset."""
 
     def __init__(self, path: Path) -> None:
         with path.open("w+b") as file:
@@ -44,13 +42,13 @@ class Holds:
             self._shared = mmap.mmap(file.fileno(), _LAYOUT.size)
 
     def reset(self) -> None:
-        """Forget what was; returns when the watcher has done so and the loop has given a sign of life since."""
+        """Reset; returns when the watcher has done so and the loop has run since."""
         _RESET.pack_into(self._shared, 0, 1.0)
         while _RESET.unpack_from(self._shared, 0)[0]:
             time.sleep(_PAUSE_S)
 
     def read(self) -> Hold:
-        """Waits for a sign of life that was asked for after this was called: a hold may still go on."""
+        """Waits for a callback scheduled after this call, because a hold may still be in progress."""
         _, before, _, _ = _LAYOUT.unpack_from(self._shared)
         while True:
             _, signs, cpu_s, wall_s = _LAYOUT.unpack_from(self._shared)

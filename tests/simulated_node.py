@@ -7,10 +7,10 @@ from typing import Any
 from ottla.broker.node import Node
 from ottla.client import Admin, Client, NewTopic, Ports, settled
 from ottla.config import Config
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run
-from ottla.sim.network import SimNetwork, Weather
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.loop import run
+from ottla.sim.machine.network import SimNetwork, Weather
 from ottla.wire.api.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 BOOTSTRAP = "node:9092"

@@ -30,13 +30,46 @@ MAY_IMPORT = {
     "io": set(),
     "observe": set(),
     "storage": {"wire", "kernel", "config", "core", "io", "observe"},
-    "broker": {"wire", "kernel", "config", "core", "io", "observe", "storage"},
-    "client": {"wire", "kernel", "config", "io", "observe"},
-    "pipelines": {"wire", "kernel", "config", "observe", "client"},
-    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client", "pipelines"},
-    "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "client"},
+    "broker": {"wire", "kernel", "config", "core", "io", "observe", "rpc", "storage"},
+    "rpc": {"wire", "io", "observe"},
+    "client": {"wire", "kernel", "config", "io", "observe", "rpc"},
+    "pipelines": {"wire", "kernel", "config", "observe", "rpc", "client"},
+    "cli": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "rpc", "client", "pipelines"},
+    "sim": {"wire", "kernel", "config", "core", "io", "observe", "storage", "broker", "rpc", "client"},
 }
+ROOMS = {
+    "broker": {
+        "network": {"handlers"},  # Only by name, in dispatch's table.
+        "partitions": set(),
+        "controller": {"network"},  # Long requests give way: Budget.
+        "coordinators": {"network", "partitions", "controller"},
+        "handlers": {"network", "partitions", "controller", "coordinators"},
+        "fastpath": {"network", "partitions", "handlers"},
+    },
+    "pipelines": {
+        "spec": set(),
+        "authoring": {"spec"},
+        "source": {"spec"},
+        "run": {"spec", "authoring"},
+        "sink": {"spec", "run"},  # The kinds of sinks are named by spec/sinks, and so found without an import.
+        "spark": {"spec", "authoring", "source", "sink", "run"},
+    },
+    "sim": {"machine": set(), "log": {"machine"}, "node": {"machine"}},
+    "core": {
+        "runtime": set(),
+        "log": set(),
+        "metadata": {"runtime", "log"},
+        "groups": {"runtime", "metadata"},
+        "transactions": {"runtime"},
+        "security": set(),
+    },
+}
+"""Sub-packages, and which of their neighbours each may import. What stands beside them is open to all of them."""
+PLUGGED_IN_BY = {"fastpath": "broker/node.py"}
+"""Rooms that one module alone may import, so that they can be taken out."""
+
 IMPORTS_SPARK = "pipelines/spark/"  # Everything else works, and answers at once, without it.
+CALLS_SPARK = "pipelines/sink/"  # Imports it inside functions and for types: see docs/adr/0010.
 IMPORTS_ARROW = ("pipelines/", "kernel/reference/")  # Never at the start of a node or of a command.
 HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}
 
@@ -92,7 +125,8 @@ def python_problems(path: str, source: str) -> Iterator[str]:
     if lines > MODULE_LINES and not path.startswith(DECLARATIONS):
         yield f"{path}: {lines} lines; past {MODULE_LINES} it wants to be two modules"
     for node in ast.walk(tree):
-        yield from _import_problems(path, package, node)
+        yield from _import_problems(path, package, node, loaded=node in tree.body)
+        yield from _door_problems(path, node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES:
@@ -103,20 +137,38 @@ def python_problems(path: str, source: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {package} is pure and calls {called}()"
 
 
-def _import_problems(path: str, package: str, node: ast.AST) -> Iterator[str]:
+def _import_problems(path: str, package: str, node: ast.AST, *, loaded: bool) -> Iterator[str]:
+    """`loaded`: the import happens when the module is imported."""
     for module in _imported(node):
         top, _, rest = module.partition(".")
         if package in PURE and top in IMPURE_MODULES and path not in READS_ENVIRONMENT:
             yield f"{path}:{node.lineno}: {package} is pure and imports {module}"  # type: ignore[attr-defined]
         if module.startswith("ottla.kernel.") and package not in ("", "kernel"):
             yield f"{path}:{node.lineno}: {module} is inside the kernel; import it from ottla.kernel"  # type: ignore[attr-defined]
-        if top in HEAVY - {"pyarrow"} and not path.startswith(IMPORTS_SPARK):
+        calls_spark = path.startswith(CALLS_SPARK) and not loaded
+        if top in HEAVY - {"pyarrow"} and not path.startswith(IMPORTS_SPARK) and not calls_spark:
             yield f"{path}:{node.lineno}: only {IMPORTS_SPARK} imports {top}"  # type: ignore[attr-defined]
         if top == "pyarrow" and not path.startswith(IMPORTS_ARROW):
             yield f"{path}:{node.lineno}: only pipelines import pyarrow"  # type: ignore[attr-defined]
         other = rest.split(".")[0]
         if top == "ottla" and other in MAY_IMPORT and other not in MAY_IMPORT.get(package, {other}) | {package}:
             yield f"{path}:{node.lineno}: {package} may not import {other}"  # type: ignore[attr-defined]
+
+
+def _door_problems(path: str, node: ast.AST) -> Iterator[str]:
+    """Imports between the rooms of a package."""
+    package, *inside = path.split("/")
+    rooms = ROOMS.get(package, {})
+    room = inside[0] if len(inside) > 1 else ""
+    for module in _imported(node):
+        if not module.startswith(f"ottla.{package}."):
+            continue
+        other = module.split(".")[2]
+        line = node.lineno  # type: ignore[attr-defined]
+        if other in PLUGGED_IN_BY and room != other and path != PLUGGED_IN_BY[other]:
+            yield f"{path}:{line}: only {PLUGGED_IN_BY[other]} imports {package}/{other}"
+        elif room in rooms and other in rooms and other not in rooms[room] | {room}:
+            yield f"{path}:{line}: {package}/{room} may not import {package}/{other}"
 
 
 def _imported(node: ast.AST) -> list[str]:
@@ -166,6 +218,12 @@ def test_every_package_has_its_import_rule() -> None:
     assert packages <= set(MAY_IMPORT)
 
 
+def test_every_room_has_its_doors() -> None:
+    for package, rooms in ROOMS.items():
+        found = {path.parent.name for path in (PACKAGE / package).glob("*/__init__.py")}
+        assert found == set(rooms), package
+
+
 def test_node_and_commands_start_without_spark_and_arrow() -> None:
     """They take a second and a hundred megabytes, which `ottla serve` has no use for."""
     starting = "import ottla, ottla.broker.node, ottla.cli.serve, ottla.cli.pipeline, ottla.cli, sys"
@@ -189,15 +247,26 @@ def test_every_file_is_finished_and_belongs_to_no_machine() -> None:
         ("wire/x.py", '"""d"""\nfrom ottla.kernel import scan', "wire may not import kernel"),
         ("wire/x.py", '"""d"""\nfrom ottla import kernel', "wire may not import kernel"),
         ("io/x.py", '"""d"""\nimport ottla.config', "io may not import config"),
-        ("cli/x.py", '"""d"""\nfrom ottla.sim.disk import SimDisk', "cli may not import sim"),
+        ("cli/x.py", '"""d"""\nfrom ottla.sim.machine.disk import SimDisk', "cli may not import sim"),
         ("storage/x.py", '"""d"""\nfrom ottla.cli import main', "storage may not import cli"),
         ("broker/x.py", '"""d"""\nfrom ottla.pipelines import spec', "broker may not import pipelines"),
+        (
+            "broker/network/x.py",
+            '"""d"""\nfrom ottla.broker.partitions.waiters import Waiter',
+            "broker/network may not import broker/partitions",
+        ),
+        (
+            "broker/handlers/x.py",
+            '"""d"""\nfrom ottla.broker.fastpath.plug import Lanes',
+            "only broker/node.py imports broker/fastpath",
+        ),
         (
             "pipelines/x.py",
             '"""d"""\ndef f():\n    from pyspark.sql import DataFrame',
             "only pipelines/spark/ imports pyspark",
         ),
         ("pipelines/x.py", '"""d"""\nimport pandas as pd', "only pipelines/spark/ imports pandas"),
+        ("pipelines/sink/x.py", '"""d"""\nimport pyspark', "only pipelines/spark/ imports pyspark"),
         ("client/x.py", '"""d"""\nimport pyarrow', "only pipelines import pyarrow"),
         ("io/x.py", "import os", "no docstring"),
         ("io/x.py", '"""d"""\n' + "x = 1\n" * MODULE_LINES, "wants to be two modules"),
@@ -217,6 +286,7 @@ def test_untidy_module_is_found(path: str, source: str, expected: str) -> None:
         ("core/__init__.py", ""),
         ("cli/x.py", '"""d"""\nfrom ottla import __version__'),
         ("pipelines/spark/x.py", '"""d"""\nimport pandas\nfrom pyspark.sql import DataFrame'),
+        ("pipelines/sink/x.py", '"""d"""\ndef f():\n    import pyspark'),
     ],
 )
 def test_tidy_module_passes(path: str, source: str) -> None:

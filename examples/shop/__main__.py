@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from examples.shop.demo import WRONG, Demo
-from ottla.pipelines.requirements import MissingRequirement, require_spark
+from ottla.pipelines.run.requirements import MissingRequirement, require_spark
 
 
 def main() -> int:

@@ -26,9 +26,10 @@ from examples.shop.screen import Figures, Screen
 from examples.topics import APPEND_TIME, committed_records, create_topics, ends, read_on
 from ottla.client import Client, Producer
 from ottla.pipelines import Pipeline, load_toml
-from ottla.pipelines.checkpoint import Status
-from ottla.pipelines.failures import failure_of
-from ottla.pipelines.spec import PostgresSink, TopicSink
+from ottla.pipelines.run.checkpoint import RunStatus
+from ottla.pipelines.run.failures import failure_of
+from ottla.pipelines.sink.postgres import PostgresSink
+from ottla.pipelines.spec.model import TopicSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +122,7 @@ class Demo:
         run = PipelineRun(spark, pipeline, RunOptions(str(HERE), bootstrap))
         progress = Progress(spark)
 
-        def shown(status: Status) -> None:
+        def shown(status: RunStatus) -> None:
             progress.look()
             self._figures.take(status, late=progress.late("windows"))
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from examples.shop.accounts import Accounts, Windows
 from examples.shop.events import CITIES, MINUTES
-from ottla.pipelines.checkpoint import Status
+from ottla.pipelines.run.checkpoint import RunStatus
 
 LINE_EVERY_S: Final = 5.0
 
@@ -31,7 +31,7 @@ class Figures:
     late: int = 0
     windows: Windows = field(default_factory=Windows)
 
-    def take(self, status: Status, *, late: int) -> None:
+    def take(self, status: RunStatus, *, late: int) -> None:
         sinks = list(status.sinks.values())
         self.read = min((sink.records_read for sink in sinks), default=0)
         self.per_second = min((sink.records_per_second for sink in sinks), default=0.0)

@@ -5,16 +5,17 @@ use crate::decode::{Span, Spans, headers_of};
 use crate::decode_fetched::Walk;
 use crate::errors::Result;
 
-/// Arrow counts the bytes of a column in 31 bits, and what is not UTF-8 in a header's name may grow threefold.
+/// Arrow counts the bytes of a column in 31 bits, and invalid UTF-8 in a header's name may triple
+/// in size.
 pub const COLUMNS_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// A larger batch is damage, for the same reason.
+/// A larger batch counts as damaged, for the same reason.
 pub const BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
 pub const BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Attributes, and six lengths, deltas and counts of a byte each.
 const RECORD_SIZE_MIN: usize = 7;
 
-/// What was fetched of one partition.
+/// The fetched bytes of one partition.
 pub struct Part<'a> {
     pub partition: i32,
     pub data: &'a [u8],
@@ -36,7 +37,7 @@ pub struct Columns {
     pub header_value: Binary,
 }
 
-/// Byte strings one after the other, and where each ends.
+/// Concatenated byte strings, and where each ends.
 #[derive(Debug)]
 pub struct Binary {
     /// The first entry is 0.
@@ -81,7 +82,7 @@ impl Binary {
         self.null_count += 1;
     }
 
-    /// Forget all but the first `count` strings, `null_count` of which are null.
+    /// Drop all but the first `count` strings, `null_count` of which are null.
     fn back_to(&mut self, count: usize, null_count: usize) {
         self.ends.truncate(count + 1);
         self.bytes.truncate(self.ends[count] as usize);
@@ -100,7 +101,7 @@ impl Binary {
     }
 }
 
-/// How much there was before a batch was added.
+/// The lengths of the columns before a batch was added.
 struct Mark {
     rows: usize,
     headers: usize,
@@ -108,7 +109,7 @@ struct Mark {
     null_counts: [usize; 3],
 }
 
-/// The records of `parts`; each part's walk says how far it came.
+/// The records of `parts`; each part's walk says how far it was read.
 pub fn read_columns(parts: &mut [Part<'_>], bytes_max: usize) -> Columns {
     let mut columns = Columns { header_ends: vec![0], ..Columns::default() };
     let mut held = 0;
@@ -133,7 +134,8 @@ impl Columns {
         self.offset.len()
     }
 
-    /// Add the records of a batch from `position` on; whether there were any. Nothing is added unless all are sound.
+    /// Add the records of a batch from `position` on; returns whether there were any. Nothing is
+    /// added unless all are valid.
     fn add(&mut self, partition: i32, header: &Header, records: &[u8], position: i64) -> Result<bool> {
         let before = self.mark();
         let mut spans = Spans::new(records, header)?;
@@ -154,7 +156,8 @@ impl Columns {
         Ok(self.count() > before.rows)
     }
 
-    /// Room for as many records as the header claims, if the bytes can hold them; most of these are values.
+    /// Reserve memory for the records that the header claims, if the bytes can hold them; most of
+    /// it is for values.
     fn reserve(&mut self, claimed: i32, bytes: usize) {
         let rows = (claimed.max(0) as usize).min(bytes / RECORD_SIZE_MIN);
         self.offset.reserve(rows);
@@ -173,7 +176,7 @@ impl Columns {
         }
     }
 
-    /// Forget what was added since `mark`.
+    /// Drop what was added since `mark`.
     fn back_to(&mut self, mark: &Mark) {
         self.offset.truncate(mark.rows);
         self.timestamp.truncate(mark.rows);

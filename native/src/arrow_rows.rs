@@ -81,13 +81,13 @@ impl<'a> Strings<'a> {
 }
 
 impl Headers<'_> {
-    /// Where the headers of a row are among all.
+    /// The range of a row's headers in all headers.
     #[inline]
     pub fn range(&self, index: usize) -> std::ops::Range<usize> {
         if self.valid.get(index) { self.ends[index] as usize..self.ends[index + 1] as usize } else { 0..0 }
     }
 
-    /// Whether the header is one at all.
+    /// Whether the header is valid.
     #[inline]
     pub fn is_header(&self, at: usize) -> bool {
         self.header_valid.get(at)
@@ -127,13 +127,13 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// About how many bytes the rows take.
+    /// The approximate size of the rows in bytes.
     pub fn size(&self) -> usize {
         self.key.bytes.len() + self.value.bytes.len() + self.headers.value.bytes.len()
     }
 }
 
-/// Some rows of an array, from a place on that counts from its buffers' beginning.
+/// A range of rows of an array, counted from the start of its buffers.
 struct Part<'a> {
     array: &'a ArrowArray,
     start: usize,

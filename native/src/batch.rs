@@ -4,7 +4,7 @@ use crate::errors::{Fault, Result};
 
 pub const MAGIC: i8 = 2;
 pub const HEADER_SIZE: usize = 61;
-/// Base offset and length: what `length` does not count.
+/// Base offset and length, which `length` does not include.
 pub const LOG_OVERHEAD: usize = 12;
 pub const LENGTH_AT: usize = 8;
 pub const LEADER_EPOCH_AT: usize = 12;
@@ -27,7 +27,7 @@ pub const NO_LEADER_EPOCH: i32 = -1;
 
 const MIN_LENGTH: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;
 
-/// How the records of a batch are compressed; the numbers are those of the attributes.
+/// The compression of a batch; the numbers are those of the attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     None = 0,
@@ -88,7 +88,7 @@ impl Header {
         })
     }
 
-    /// The header at `position`. Says nothing about the records or the checksum.
+    /// The header at `position`. Checks neither the records nor the checksum.
     pub fn read(buffer: &[u8], position: usize) -> Result<Self> {
         let rest = buffer.get(position..).unwrap_or_default();
         let Some(header) = Self::parse(rest) else {
@@ -103,7 +103,7 @@ impl Header {
         }
     }
 
-    /// The bytes of the header as it stands.
+    /// The bytes of the header unchanged.
     pub fn pack(&self) -> [u8; HEADER_SIZE] {
         let mut out = [0; HEADER_SIZE];
         out[..LENGTH_AT].copy_from_slice(&self.base_offset.to_be_bytes());
@@ -151,7 +151,7 @@ impl Header {
         self.attributes & TIMESTAMP_TYPE_FLAG != 0
     }
 
-    /// What the broker's clock said when the batch was appended; -1 where its records tell their own time.
+    /// The broker's time when the batch was appended; -1 if the records carry their own timestamps.
     pub fn append_time(&self) -> i64 {
         if self.is_log_append_time() { self.max_timestamp } else { NO_TIMESTAMP }
     }
@@ -188,7 +188,7 @@ pub fn attributes_of(
         | flag(delete_horizon, DELETE_HORIZON_FLAG)
 }
 
-/// Why no batch of version 2 has this length and magic; None if one may.
+/// Why a batch of version 2 cannot have this length and magic; None if it can.
 pub fn header_fault(length: i32, magic: i8) -> Option<String> {
     if magic != MAGIC {
         return Some(format!("magic is {magic}; only record batches of magic {MAGIC} are supported"));

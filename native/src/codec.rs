@@ -8,6 +8,7 @@
 //! Rule 4: levels mean what Kafka's `compression.{gzip,lz4,zstd}.level` mean; None is Kafka's default.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt::Display;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
@@ -20,8 +21,9 @@ use crate::lz4;
 /// No batch may unpack to more.
 pub const LIMIT: usize = 64 * 1024 * 1024;
 pub const RATIO: usize = 1000;
-/// Below this much output the ratio does not count: a megabyte of equal bytes is dull, not dangerous.
-const ALWAYS_ALLOWED: usize = 1024 * 1024;
+/// Below this much output the ratio does not count. A producer fills a batch by the ratio that it expects from earlier
+/// ones: of dull records Java's packs some 30 MB into the 16 KiB of an ordinary batch.
+const ALWAYS_ALLOWED: usize = 32 * 1024 * 1024;
 
 const GZIP_WINDOW_BITS: u8 = 15;
 const GZIP_HEADER_AND_TRAILER: usize = 18;
@@ -30,10 +32,16 @@ const XERIAL_MAGIC: &[u8] = b"\x82SNAPPY\0";
 const XERIAL_HEADER: &[u8] = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"; // version 1, readable by version 1
 const XERIAL_BLOCK: usize = 32 * 1024;
 
+const ZSTD_NO_ROOM: &str = "Destination buffer is too small";
 const ZSTD_DEFAULT: i32 = 3;
 const ZSTD_LEVEL_MAX: i32 = 22;
 /// The largest window readers of a stream accept, the library's default.
 const ZSTD_WINDOW_MAX: u64 = 1 << 27;
+
+thread_local! {
+    /// A context takes more time to make than an ordinary batch to unpack.
+    static ZSTD_READER: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+}
 
 /// `data` compressed with `codec`.
 pub fn compress(codec: Codec, data: &[u8], level: Option<i32>) -> Result<Vec<u8>> {
@@ -59,7 +67,7 @@ pub fn decompress(codec: Codec, data: &[u8], limit: usize, ratio: usize) -> Resu
     out.map(Cow::Owned)
 }
 
-/// How many bytes `compressed` bytes may become.
+/// The number of bytes that `compressed` bytes may unpack to.
 pub fn allowance(compressed: usize, limit: usize, ratio: usize) -> usize {
     compressed.saturating_mul(ratio).max(ALWAYS_ALLOWED).min(limit)
 }
@@ -73,7 +81,7 @@ pub(crate) fn damaged(codec: Codec, why: impl Display) -> Fault {
     Fault::Corrupt(format!("the {} stream is damaged: {why}", codec.name()))
 }
 
-/// Room for more output: twice what there is, within what is allowed and one byte, by which a bomb is known.
+/// Grow the output to twice its size, within what is allowed plus one byte, which reveals a bomb.
 pub(crate) fn grow(out: &mut Vec<u8>, first: usize, allowed: usize) {
     let wanted = if out.is_empty() { first } else { out.len().saturating_mul(2) };
     out.reserve_exact(wanted.min(allowed + 1).max(out.len() + 1) - out.len());
@@ -222,8 +230,14 @@ fn unzstd(data: &[u8], allowed: usize) -> Result<Vec<u8>> {
         None => zstd_safe::decompress_bound(data).map_err(why)?,
     };
     let mut out = Vec::with_capacity(bound.min(allowed as u64) as usize);
-    DCtx::create().decompress(&mut out, data).map_err(why)?;
-    Ok(out)
+    match ZSTD_READER.with_borrow_mut(|reader| reader.decompress(&mut out, data)) {
+        Ok(_) => Ok(out),
+        // A frame without a claim, as Java writes them, shows only when it is unpacked that there is more than allowed.
+        Err(code) if bound > allowed as u64 && zstd_safe::get_error_name(code) == ZSTD_NO_ROOM => {
+            Err(bomb(Codec::Zstd, data.len(), allowed))
+        }
+        Err(code) => Err(why(code)),
+    }
 }
 
 /// The window a frame without a content size asks for: its sixth byte is an exponent and eighths of its power.

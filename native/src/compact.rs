@@ -7,20 +7,20 @@ use crate::encode::{Builder, Origin};
 use crate::errors::Result;
 use crate::offset_map::OffsetMap;
 
-/// What is asked of `filter_batch` beside the batch and the map.
+/// The options of `filter_batch`.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub now_ms: i64,
     pub delete_retention_ms: i64,
-    /// All its records go.
+    /// All its records are removed.
     pub discard: bool,
     /// The batch stays even without records.
     pub retain_empty: bool,
-    /// It is the marker of a transaction of which no data is left.
+    /// It is the marker of a transaction without any data left.
     pub marks_empty_txn: bool,
 }
 
-/// What is left of a batch.
+/// The part of a batch that stays.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Filtered {
     pub left: Left,
@@ -33,12 +33,13 @@ pub struct Filtered {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Left {
     Nothing,
-    /// The very bytes of the batch.
+    /// The unchanged bytes of the batch.
     Unchanged,
     Rewritten(Vec<u8>),
 }
 
-/// Take in the keys of a batch of data from `from_offset` on. False: the map is full and lacks the rest.
+/// Add the keys of a data batch from `from_offset` on. Returns false if the map is full and lacks
+/// the rest.
 pub fn put_keys(
     map: &mut OffsetMap,
     buffer: &[u8],
@@ -62,7 +63,7 @@ pub fn put_keys(
     Ok(true)
 }
 
-/// What stays of the batch at `position`.
+/// The part of the batch at `position` that stays.
 pub fn filter_batch(
     buffer: &[u8],
     position: usize,
@@ -91,7 +92,7 @@ pub fn filter_batch(
     Ok(Filtered { left: Left::Rewritten(batch), records_kept: kept, records_dropped: dropped, max_timestamp })
 }
 
-/// Which records stay. One byte each: a list of them would take many times the batch.
+/// Which records stay, one byte each: a list of them would take many times the batch.
 #[derive(Default)]
 struct Choice {
     stay: Vec<bool>,
@@ -158,7 +159,7 @@ fn without_records(header: &Header, dropped: i32, retain: bool) -> Result<Filter
     Ok(Filtered { left: Left::Rewritten(batch), records_kept: 0, records_dropped: dropped, max_timestamp })
 }
 
-/// The rewritten batch says of itself what the old one said.
+/// The header fields of the rewritten batch that are copied from the old one.
 fn origin(header: &Header, codec: Codec, horizon: bool) -> Origin {
     Origin {
         leader_epoch: header.leader_epoch,

@@ -8,12 +8,12 @@ pub fn crc32c(data: &[u8]) -> u32 {
     ::crc32c::crc32c(data)
 }
 
-/// CRC32C of what `crc` was computed of, followed by `data`.
+/// CRC32C of the bytes that `crc` covers, followed by `data`.
 pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     ::crc32c::crc32c_append(crc, data)
 }
 
-/// The checksum `batch` should carry. Too few bytes have that of none, as the slice of them is empty.
+/// The checksum that `batch` should carry; that of no bytes if it is too short.
 pub fn of_batch(batch: &[u8]) -> u32 {
     crc32c(batch.get(ATTRIBUTES_AT..).unwrap_or_default())
 }
@@ -23,7 +23,7 @@ pub fn of_parts(header: &Header, records: &[u8]) -> u32 {
     crc32c_append(crc32c(&header.pack()[ATTRIBUTES_AT..HEADER_SIZE]), records)
 }
 
-/// Refuse a batch whose bytes give another checksum than its header carries.
+/// Refuse a batch whose checksum is wrong.
 pub fn check(header: &Header, batch: &[u8]) -> Result<()> {
     let (carried, computed) = (header.crc, of_batch(batch));
     if carried == computed {

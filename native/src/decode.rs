@@ -7,7 +7,7 @@ use crate::codec::{LIMIT, RATIO, decompress};
 use crate::errors::{Fault, Result};
 use crate::varint::{Unread, read_u32, read_u64, unzigzag32, unzigzag64};
 
-/// Leaves room for any delta.
+/// Leaves space for any delta.
 const BASE_OFFSET_MAX: i64 = i64::MAX - (1 << 31);
 
 /// A record with its absolute offset and its effective timestamp.
@@ -17,7 +17,7 @@ pub struct Span<'a> {
     pub timestamp: i64,
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
-    /// What its bytes say of the timestamp: the distance to the batch's base timestamp.
+    /// The timestamp delta in its bytes: the distance to the batch's base timestamp.
     pub timestamp_delta: i64,
     /// From the offset delta to the end of the record: nothing here depends on the base timestamp.
     pub rest: &'a [u8],
@@ -35,7 +35,7 @@ pub fn records_of<'a>(buffer: &'a [u8], header: &Header, position: usize) -> Res
     decompress(header.codec()?, &buffer[position + HEADER_SIZE..position + size], LIMIT, RATIO)
 }
 
-/// Refuse a header no records can belong to.
+/// Refuse a header that cannot be right for any records.
 pub fn check_claims(header: &Header) -> Result<()> {
     if header.count < 0 {
         return Fault::corrupt(format!("the batch declares {} records", header.count));
@@ -47,7 +47,7 @@ pub fn check_claims(header: &Header) -> Result<()> {
     Ok(())
 }
 
-/// How far a walk has come, for whoever goes on with it later.
+/// The position of a walk, to continue it later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     position: usize,
@@ -71,7 +71,7 @@ impl<'a> Spans<'a> {
         Self::from(data, header, Place::default())
     }
 
-    /// Go on where another walk over the same records stood.
+    /// Continue where another walk over the same records stopped.
     pub fn from(data: &'a [u8], header: &Header, place: Place) -> Result<Self> {
         check_claims(header)?;
         Ok(Self {
@@ -154,7 +154,7 @@ impl<'a> Spans<'a> {
     }
 }
 
-/// Name and value of each header of a record whose walk found them sound.
+/// Name and value of each header of a valid record.
 pub fn headers_of(headers: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     let mut position = 0;
     let count = read_u32(headers, &mut position).unwrap_or(0) >> 1;

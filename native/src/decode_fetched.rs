@@ -24,13 +24,14 @@ pub struct Damage {
     pub reason: String,
 }
 
-/// A walk over the batches of one partition's answer. It does not hold the bytes: they are given at every step.
+/// Iterates over the batches of one partition's response. It does not hold the bytes: they are
+/// passed at every step.
 #[derive(Debug)]
 pub struct Walk {
-    /// Where the log goes on after the batches walked over.
+    /// The offset after the batches read so far.
     pub next_offset: i64,
     pub damage: Option<Damage>,
-    /// Size of the first batch, when that is larger than all that was fetched.
+    /// Size of the first batch, if it is larger than all that was fetched.
     pub needed: usize,
     pub finished: bool,
     position: i64,
@@ -53,7 +54,8 @@ impl Walk {
         }
     }
 
-    /// What `visit` makes of the next batch it finds a record in, at the walk's position or later; None at the end.
+    /// The result of `visit` for the next batch with a record at the position or later; None at the
+    /// end.
     pub fn next<'a, T>(
         &mut self,
         data: &'a [u8],
@@ -92,7 +94,8 @@ impl Walk {
         visit(header, records, self.position)
     }
 
-    /// Also batches before the position go through the filter: their markers end transactions that were named.
+    /// Batches before the position are filtered too: their markers end transactions named in the
+    /// response.
     fn passes(&mut self, header: &Header, data: &[u8]) -> Result<bool> {
         let due = next_offset(header) > self.position;
         if due {
@@ -104,7 +107,7 @@ impl Walk {
         }
     }
 
-    /// The header of the next whole batch; None, and the reason said, if there is none.
+    /// The header of the next whole batch; None, with the reason recorded, if there is none.
     fn scan(&mut self, data: &[u8]) -> Option<Header> {
         let rest = data.get(self.at..).unwrap_or_default();
         match first(rest, true) {
@@ -129,7 +132,7 @@ impl Walk {
     }
 }
 
-/// Which batches belong to aborted transactions, walking the log in order.
+/// Tells which batches belong to aborted transactions, while the log is read in order.
 #[derive(Debug)]
 struct AbortFilter {
     /// The earliest last.
@@ -158,7 +161,7 @@ impl AbortFilter {
     }
 }
 
-/// Where the log goes on after a damaged batch: the header's word, if it makes sense.
+/// The offset after a damaged batch: from its header, if that is plausible.
 fn after(header: &Header, position: i64) -> i64 {
     let sane = check_claims(header).is_ok() && header.last_offset_delta >= 0 && position <= last_offset(header);
     if sane { next_offset(header) } else { position.saturating_add(1) }

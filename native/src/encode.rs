@@ -6,13 +6,13 @@ use crate::crc;
 use crate::errors::{Fault, Result};
 use crate::varint;
 
-/// What `length` can count, without what it counts of the header.
+/// The limit of `length`, without the part of the header that it includes.
 pub const RECORDS_SIZE_MAX: usize = i32::MAX as usize - (HEADER_SIZE - LOG_OVERHEAD);
 
 /// The count of headers of a record that has none.
 pub const NO_HEADERS: &[u8] = &[0];
 
-/// What a header says that the records do not.
+/// The fields of a header that do not follow from the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     pub leader_epoch: i32,
@@ -55,7 +55,8 @@ impl Builder {
         self.records.len()
     }
 
-    /// Add a record at a later offset than the last one's; the bytes it took. `headers` are encoded, with their count.
+    /// Add a record at a later offset than the last one's; returns its size. `headers` are encoded,
+    /// with their count.
     #[inline]
     pub fn append(
         &mut self,
@@ -99,7 +100,7 @@ impl Builder {
         Ok(taken)
     }
 
-    /// Add a record of a batch that was accepted once: its bytes from the offset delta on, in two parts.
+    /// Add a record from an existing batch: its bytes from the offset delta on, in two parts.
     pub fn append_raw(&mut self, offset_delta: i32, timestamp: i64, offset_part: &[u8], rest: &[u8]) {
         let timestamp_delta = timestamp.wrapping_sub(*self.base_timestamp.get_or_insert(timestamp));
         let body = 1 + varint::size(timestamp_delta) + offset_part.len() + rest.len();

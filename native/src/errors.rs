@@ -18,7 +18,7 @@ pub struct RecordFault {
     pub message: String,
 }
 
-/// A refusal: each variant becomes the exception of the same name in `ottla.kernel.errors`.
+/// An error: each variant becomes the exception of the same name in `ottla.kernel.errors`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// `CorruptBatch`: these bytes are no whole record batch.
@@ -29,7 +29,7 @@ pub enum Fault {
     Invalid { error: i16, text: String, records: Vec<RecordFault> },
     /// `Refused` with a code of Kafka's.
     Refused { error: i16, text: String },
-    /// `TakesLong`: the batch has more to check than the caller wants to wait for.
+    /// `TakesLong`: the batch has more to check than the caller allows.
     Long,
     /// `ValueError`: a caller's mistake, not one of the bytes.
     Mistake(String),
@@ -46,7 +46,8 @@ impl Fault {
         Self::Invalid { error: INVALID_RECORD, text: text.into(), records: Vec::new() }
     }
 
-    /// The same for a produced batch whose checksum was right: it was sent so, and must not be sent again.
+    /// The same for a produced batch with a correct checksum: it was sent that way, and must not be
+    /// retried.
     pub fn as_sent(self) -> Self {
         match self {
             Self::Corrupt(text) | Self::Bomb(text) => Self::invalid_record(text),
@@ -54,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// What is left of a panic.
+    /// The error for a panic.
     pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let why = panic
             .downcast_ref::<String>()

@@ -23,7 +23,7 @@ mod lz4;
 pub mod murmur;
 pub mod offset_map;
 pub mod produce;
-pub mod produce_run;
+pub mod produce_request;
 pub mod scan;
 pub mod topic_batches;
 pub mod varint;

@@ -1,4 +1,4 @@
-//! What is looked up in one batch without reading it out.
+//! Look-ups in one batch without decoding all of it.
 
 use crate::batch::Header;
 use crate::decode::{Spans, records_of};

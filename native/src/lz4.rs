@@ -14,7 +14,7 @@ use crate::batch::Codec;
 use crate::codec::{bomb, damaged, grow};
 use crate::errors::{Fault, Result};
 
-/// Kafka's name for the fast compressor; every other level is the high compressor's.
+/// Kafka's number for the fast compressor; every other level is the high compressor's.
 const KAFKA_DEFAULT: i32 = 9;
 const HIGH_MIN: i32 = 3;
 const HIGH_MAX: i32 = 12;
@@ -64,7 +64,8 @@ pub fn compress(data: &[u8], level: Option<i32>) -> Result<Vec<u8>> {
 
 pub fn decompress(data: &[u8], allowed: usize) -> Result<Vec<u8>> {
     if data.get(FLAGS_AT).is_some_and(|flags| flags & INDEPENDENT_BLOCKS == 0) {
-        // The library could, Kafka's consumers cannot: such a batch must not get into the log.
+        // The library could read it, but Kafka's consumers cannot: such a batch must not get into
+        // the log.
         let why = "its blocks depend on each other, which Kafka's clients cannot read";
         return Err(damaged(Codec::Lz4, why));
     }
@@ -103,7 +104,7 @@ pub fn decompress(data: &[u8], allowed: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What the library returned, unless it is one of its errors.
+/// The library's result, unless it is one of its errors.
 fn code(returned: usize, fault: impl FnOnce(&str) -> Fault) -> Result<usize> {
     // SAFETY: both look the number up in a table; the name is a constant, terminated string.
     unsafe {

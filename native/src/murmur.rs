@@ -1,9 +1,9 @@
-//! The hash by which Kafka's clients spread keys over partitions.
+//! The hash by which Kafka's clients map keys to partitions.
 
 const SEED: u32 = 0x9747_B28C;
 const M: u32 = 0x5BD1_E995;
 
-/// The 32-bit hash of Kafka's clients, without sign.
+/// Murmur2 as in Kafka's clients, unsigned.
 pub fn murmur2(data: &[u8]) -> u32 {
     let mut h = SEED ^ data.len() as u32;
     let mut words = data.chunks_exact(4);

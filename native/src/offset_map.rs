@@ -9,14 +9,14 @@ const DIGEST_SIZE: usize = 16;
 const EMPTY: [u8; DIGEST_SIZE] = [0; DIGEST_SIZE];
 const PROBES_IN_DIGEST: usize = DIGEST_SIZE - 3;
 
-/// Keys' digests to offsets, in one block of memory.
+/// Maps key digests to offsets, in one block of memory.
 #[derive(Debug)]
 pub struct OffsetMap {
-    /// Arrays of bytes, because memory that is only zeros need not be touched to be had.
+    /// Arrays of bytes, because zeroed memory is not touched before it is used.
     entries: Vec<[u8; ENTRY_SIZE]>,
     keys: usize,
     keys_max: usize,
-    /// Up to here the map knows the log; whoever feeds it keeps this.
+    /// The last offset that was added; maintained by the caller.
     pub latest_offset: i64,
 }
 
@@ -58,10 +58,10 @@ impl OffsetMap {
         self.keys >= self.keys_max
     }
 
-    /// Remember `offset` as the key's latest. False: the map is full and took nothing in.
+    /// Set the key's latest offset. Returns false, without a change, if the map is full.
     pub fn put(&mut self, key: &[u8], offset: i64) -> bool {
         if self.is_full() {
-            return false; // As in Kafka, even for a key that is known: the caller stops at the same record either way.
+            return false; // As in Kafka, even for a known key: the caller stops at the same record.
         }
         let digest: [u8; DIGEST_SIZE] = Md5::digest(key).into();
         let Some((slot, known)) = self.find(&digest) else { return false };
@@ -75,7 +75,7 @@ impl OffsetMap {
         true
     }
 
-    /// The latest offset put for `key`, -1 if none was.
+    /// The latest offset of `key`; -1 if there is none.
     pub fn get(&self, key: &[u8]) -> i64 {
         let digest: [u8; DIGEST_SIZE] = Md5::digest(key).into();
         match self.find(&digest) {
@@ -88,7 +88,8 @@ impl OffsetMap {
         }
     }
 
-    /// Where the digest's entry is or would go, and whether it is there. None: every slot is taken by others.
+    /// The slot of the digest's entry, or where it would go, and whether it is there. None: every
+    /// slot is taken by others.
     fn find(&self, digest: &[u8; DIGEST_SIZE]) -> Option<(usize, bool)> {
         let slots = self.entries.len();
         let mut slot = 0;
@@ -110,10 +111,10 @@ impl OffsetMap {
     }
 }
 
-/// So many empty entries. None: the machine does not have the memory.
+/// `count` empty entries. None if the memory cannot be allocated.
 fn zeroed(slots: usize) -> Option<Vec<[u8; ENTRY_SIZE]>> {
-    // `vec!` ends the process where memory is refused. Asked for first, and seen by `black_box`, so that the compiler
-    // does not leave out what nobody uses.
+    // `vec!` aborts the process if memory is refused. So it is reserved first, and `black_box`
+    // keeps the compiler from removing that.
     let mut asked: Vec<[u8; ENTRY_SIZE]> = Vec::new();
     asked.try_reserve_exact(slots).ok()?;
     drop(std::hint::black_box(asked));

@@ -31,16 +31,16 @@ pub struct Rules {
     pub at_once_max: Option<usize>,
 }
 
-/// To compress a batch anew takes so many times as long as to walk over it.
+/// Compressing a batch takes about this many times as long as walking over it.
 const REBUILD_COST: usize = 8;
 
-/// What is to be done with a batch that is fit to be appended.
+/// What to do with a valid batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Checked {
     AsSent(Header),
-    /// The header is to be written over the one that was sent.
+    /// Overwrite the header that was sent.
     WithHeader(Header),
-    /// The batch takes the place of the one that was sent.
+    /// Replace the batch that was sent.
     Rebuilt(Header, Vec<u8>),
 }
 
@@ -49,7 +49,7 @@ pub fn check_produced(buffer: &[u8], rules: &Rules, now_ms: i64) -> Result<Check
     check_counted(buffer, rules, now_ms).map(|(checked, _)| checked)
 }
 
-/// As `check_produced`; also, how many bytes of records that were.
+/// Like `check_produced`; also returns the size of the uncompressed records.
 pub fn check_counted(buffer: &[u8], rules: &Rules, now_ms: i64) -> Result<(Checked, usize)> {
     let header = only_batch(buffer)?;
     check_header(&header, rules)?;
@@ -66,13 +66,14 @@ fn check_length(bytes: usize, rules: &Rules, cost: usize) -> Result<()> {
     }
 }
 
-/// The uncompressed records of the batch; `Fault::Long` as soon as they are found to be too many to check at once.
+/// The uncompressed records of the batch; `Fault::Long` as soon as there are too many to check at
+/// once.
 fn unpacked<'a>(buffer: &'a [u8], header: &Header, rules: &Rules) -> Result<Cow<'a, [u8]>> {
     let packed = &buffer[HEADER_SIZE..header.size()];
     let allowed = allowance(packed.len(), LIMIT, RATIO);
     match rules.at_once_max {
         Some(most) if most < allowed && header.codec()? != Codec::None => {
-            // Too long, or a bomb: who has the time finds out.
+            // Too long, or a bomb, which a check in a thread will find.
             decompress(header.codec()?, packed, most, RATIO).map_err(|fault| match fault {
                 Fault::Bomb(_) => Fault::Long,
                 other => other,
@@ -92,7 +93,7 @@ fn only_batch(buffer: &[u8]) -> Result<Header> {
     odd_batch(buffer)
 }
 
-/// What is wrong with bytes that are not one whole batch.
+/// The error for bytes that are not one whole batch.
 #[cold]
 fn odd_batch(buffer: &[u8]) -> Result<Header> {
     let sent = buffer.len();
@@ -165,7 +166,7 @@ fn check_records(buffer: &[u8], header: Header, rules: &Rules, now_ms: i64) -> R
     let (latest, in_order) = walk(&data, &header, window, rules.compacted)?;
     let mut wanted = rules.codec.unwrap_or(codec);
     if header.is_control() && codec == Codec::None {
-        wanted = Codec::None; // Consumers look for markers in plain sight.
+        wanted = Codec::None; // Consumers read markers without decompressing.
     }
     if wanted != codec || !in_order {
         check_length(data.len(), rules, REBUILD_COST)?;
@@ -231,8 +232,8 @@ fn rebuild(data: &[u8], header: &Header, rules: &Rules, codec: Codec, in_order: 
     Ok(Checked::Rebuilt(header, batch))
 }
 
-/// Under LogAppendTime the batch gets the broker's time; under CreateTime its max timestamp is set right. Most batches
-/// carry the right one already and are not written to.
+/// Under LogAppendTime the batch gets the broker's time; under CreateTime its max timestamp is
+/// corrected. Most batches have the correct one already and are not changed.
 fn with_max_timestamp(
     buffer: &[u8],
     mut header: Header,
@@ -250,7 +251,7 @@ fn with_max_timestamp(
     Checked::WithHeader(header)
 }
 
-/// What the time index gets beside the max timestamp: the delta of the batch's last offset; -1 without a timestamp.
+/// For the time index: the delta of the batch's last offset; -1 without a timestamp.
 pub fn offset_delta_of_max_timestamp(header: &Header) -> i32 {
     if header.max_timestamp == NO_TIMESTAMP { -1 } else { header.last_offset_delta }
 }

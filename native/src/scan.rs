@@ -1,26 +1,26 @@
-//! Finding the batches in a stretch of log; `kernel/reference/scan.py` gives the rules.
+//! Finds the batches in a part of a log; `kernel/reference/scan.py` gives the rules.
 
 use crate::batch::{Header, LENGTH_AT, LOG_OVERHEAD, MAGIC_AT, header_fault};
 use crate::crc;
 use crate::errors::Fault;
 
-/// What a stretch of bytes holds.
+/// The contents of a part of a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     pub headers: Vec<Header>,
     /// Bytes of whole, valid batches from the start.
     pub consumed: usize,
-    /// Size of the batch that begins at `consumed` and does not end here; 0 if not even that can be told.
+    /// Size of the incomplete batch that begins at `consumed`; 0 if that is unknown.
     pub needed: usize,
-    /// Why no valid batch begins at `consumed`; None: the bytes merely end.
+    /// Why no valid batch begins at `consumed`; None: the bytes just end.
     pub fault: Option<String>,
 }
 
-/// What stands at the start of some bytes.
+/// The start of some bytes.
 pub enum First {
     /// A whole batch.
     Batch(Header),
-    /// The bytes end; how many a batch that begins here takes, 0 if not even that can be told.
+    /// The bytes end; the size of the batch that begins here, 0 if that is unknown.
     End(usize),
     /// Why no valid batch begins here.
     Fault(String),
@@ -45,7 +45,7 @@ pub fn first(rest: &[u8], check_crc: bool) -> First {
     First::Batch(header)
 }
 
-/// The batches that stand one after the other from the start of `buffer`.
+/// The consecutive batches from the start of `buffer`.
 pub fn scan(buffer: &[u8], check_crc: bool) -> Scan {
     let mut found = Scan::default();
     loop {

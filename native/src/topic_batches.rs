@@ -1,4 +1,5 @@
-//! Columns to the batches of a topic's partitions; `kernel/reference/topic_batches.py` gives the rules.
+//! Builds the batches of a topic's partitions from columns; `kernel/reference/topic_batches.py`
+//! gives the rules.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,11 @@ use crate::murmur::murmur2;
 use crate::varint;
 
 pub const PARTITIONS_MAX: usize = 1_000_000;
-/// Attributes, and varints of the length, of both deltas and of two sizes: no row takes more beside its bytes.
+/// Attributes, and varints of the length, of both deltas and of two sizes: the maximum a row takes
+/// beside its bytes.
 const RECORD_OVERHEAD: usize = 1 + 5 + 10 + 5 + 5 + 5;
 
-/// How batches are built, and who sends them.
+/// How batches are built, and their producer.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub partitions: usize,
@@ -34,7 +36,7 @@ pub struct Built {
     pub data: Vec<u8>,
 }
 
-/// The batches of one topic that rows are gathered into, one for each partition.
+/// The batches of one topic being built, one per partition.
 #[derive(Debug)]
 pub struct TopicBatches {
     plan: Plan,
@@ -42,7 +44,7 @@ pub struct TopicBatches {
     next_bytes: usize,
     builders: BTreeMap<usize, Builder>,
     sequences: BTreeMap<usize, i32>,
-    /// The encoded headers of the row being added: kept for its memory.
+    /// The encoded headers of the row being added; the buffer is reused.
     encoded: Vec<u8>,
 }
 
@@ -58,7 +60,7 @@ impl TopicBatches {
         }
     }
 
-    /// Bytes of the rows that wait for more, before compression.
+    /// Uncompressed bytes of the rows in incomplete batches.
     pub fn held_bytes(&self) -> usize {
         self.builders.values().map(Builder::records_size).sum()
     }
@@ -67,7 +69,7 @@ impl TopicBatches {
         self.plan.codec != Codec::None
     }
 
-    /// Take rows; the batches that became complete.
+    /// Add rows; returns the batches that became complete.
     pub fn add(&mut self, rows: &Rows<'_>, now_ms: i64) -> Result<Vec<Built>> {
         let mut complete = Vec::new();
         let mut encoded = std::mem::take(&mut self.encoded);
@@ -88,7 +90,7 @@ impl TopicBatches {
         Ok(complete)
     }
 
-    /// All batches that hold anything, by partition.
+    /// All batches that have rows, by partition.
     pub fn flush(&mut self) -> Result<Vec<Built>> {
         let partitions = self.builders.keys().copied().collect::<Vec<_>>();
         let mut complete = Vec::with_capacity(partitions.len());

@@ -9,7 +9,7 @@ use crate::errors::Fault;
 /// Why no varint could be read.
 #[derive(Debug)]
 pub enum Unread {
-    /// The bytes end first; the caller knows what they are bytes of.
+    /// The bytes end first; the caller knows what they are.
     Ends,
     /// It breaks rule 1.
     Bad(Fault),
@@ -21,7 +21,7 @@ impl From<Fault> for Unread {
     }
 }
 
-/// The varint of 32 bits at `position` before zigzag; moves `position` past it.
+/// The varint of 32 bits at `position` without zigzag decoding; moves `position` past it.
 #[inline(always)]
 pub fn read_u32(data: &[u8], position: &mut usize) -> Result<u32, Unread> {
     let Some(&first) = data.get(*position) else { return Err(Unread::Ends) };
@@ -37,7 +37,7 @@ pub fn read_u32(data: &[u8], position: &mut usize) -> Result<u32, Unread> {
     read_long(data, position, 5).map(|value| value as u32)
 }
 
-/// The varint of 64 bits at `position` before zigzag; moves `position` past it.
+/// The varint of 64 bits at `position` without zigzag decoding; moves `position` past it.
 #[inline(always)]
 pub fn read_u64(data: &[u8], position: &mut usize) -> Result<u64, Unread> {
     let Some(&first) = data.get(*position) else { return Err(Unread::Ends) };
@@ -95,7 +95,7 @@ pub fn write(out: &mut Vec<u8>, value: i64) {
     out.push(unsigned as u8);
 }
 
-/// How many bytes `write` appends.
+/// The number of bytes that `write` appends.
 #[inline]
 pub fn size(value: i64) -> usize {
     let unsigned = ((value << 1) ^ (value >> 63)) as u64;

@@ -1,20 +1,21 @@
-//! Which records of a produced batch are refused, and in what words; `kernel/reference/verdict.py` gives the rules.
+//! Which records of a produced batch are refused, and the error texts;
+//! `kernel/reference/verdict.py` gives the rules.
 
 use crate::batch::{Header, NO_TIMESTAMP};
 use crate::errors::{Fault, INVALID_RECORD, INVALID_TIMESTAMP, RecordFault, Result};
 
-/// A client learns nothing from the thousand-and-first bad record, and a hostile one sends millions.
+/// More than a thousand bad records do not help a client, and a hostile one sends millions.
 const NAMED_MAX: usize = 1000;
 
-/// Bounds every timestamp meets,
+/// Bounds that every timestamp meets,
 const ALL: (i64, i64) = (i64::MIN, i64::MAX);
-/// and such that none does.
+/// and bounds that none does.
 const NONE: (i64, i64) = (1, 0);
 
 /// The timestamps the records of a batch may carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// The earliest and the latest of what the records' deltas mean.
+    /// The earliest and the latest allowed timestamp.
     pub allowed: (i64, i64),
     /// The one timestamp of all records, if the batch claims LogAppendTime.
     shared: Option<i64>,
@@ -43,7 +44,7 @@ impl Window {
         self.shared.unwrap_or(latest)
     }
 
-    /// What is wrong with a timestamp that is not allowed; None if it means that the record has none.
+    /// The error for a timestamp that is not allowed; None if it means that the record has none.
     fn fault(&self, index: i32, timestamp: i64) -> Option<String> {
         let timestamp = self.shared.unwrap_or(timestamp);
         if self.shared.is_none() && timestamp == NO_TIMESTAMP {
@@ -68,7 +69,8 @@ impl Window {
     }
 }
 
-/// The records refused so far, each with one fault: a missing key rather than a timestamp, as Kafka has it.
+/// The records refused so far, each with one fault: a missing key takes precedence over a
+/// timestamp, as in Kafka.
 pub struct Faults {
     window: Window,
     named: Vec<(i16, RecordFault)>,

@@ -43,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when asked for: a command that needs no client must not wait for it."""
+    """Import the client on first use, so that commands without a client start quickly."""
     if name not in __all__:
         raise AttributeError(f"module 'ottla' has no attribute {name!r}")
     from ottla import client

@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[2] / "src" / "ottla"
-AREAS = ("core", "broker", "storage", "client")
+AREAS = ("core", "broker", "storage", "rpc", "client")
 ONLY_TOLD = ("trace", "warn", "note")
 _BOUNDS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

@@ -2,7 +2,7 @@
 
 from mutate import Mutant
 
-LOG = "ottla.core.log.log"
+LOG = "ottla.core.log.state"
 PRODUCERS = "ottla.core.log.producers"
 CLEANING = "ottla.core.log.cleaning"
 RECOVERY = "ottla.storage.recovery"
@@ -17,7 +17,7 @@ MUTANTS = [
     Mutant(
         "duplicates-appended",
         PRODUCERS,
-        "if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):",
+        "if origin is AppendOrigin.CLIENT and (duplicate := _find_duplicate(known, header)):",
         "if False and (duplicate := _find_duplicate(known, header)):",
         "a batch sent again is refused or stands twice",
     ),
@@ -188,7 +188,7 @@ MUTANTS = [
         "        if not self._are_there(group):\n            return\n",
         "        self._are_there(group)\n",
         "a segment that retention took counts as a failure of the disk",
-        "storage/test_storage_cleaner.py::test_retention_may_take_segments_while_the_cleaner_rests_or_works",
+        "storage/test_storage_cleaner_meanwhile.py::test_retention_may_take_segments_while_the_cleaner_rests_or_works",
     ),
     # Damage.
     Mutant(
@@ -216,7 +216,7 @@ MUTANTS = [
     Mutant(
         "transaction-index-of-compacted-log-believed",
         "ottla.storage.look_ups",
-        "if told != aborted:",
+        "if rebuilt != aborted:",
         "if False:",
         "a flipped offset shows aborted records where no checksum tells",
     ),

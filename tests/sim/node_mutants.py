@@ -2,21 +2,21 @@
 
 from mutate import Mutant
 
-ANSWERS = "ottla.broker.answers"
-HALF_FRAME = "ottla.broker.half_frame"
-PARTITION = "ottla.broker.partition"
+ANSWERS = "ottla.broker.network.answers"
+HALF_FRAME = "ottla.broker.network.half_frame"
+PARTITION = "ottla.broker.partitions.partition"
 PRODUCE = "ottla.broker.handlers.produce"
-QUORUM = "ottla.broker.quorum"
+RAFT_LOG = "ottla.broker.controller.raft_log"
 PRODUCERS = "ottla.core.log.producers"
 TRANSACTIONS = "ottla.core.transactions.shard"
-HOSTED = "ottla.broker.hosted_shard"
+HOSTED = "ottla.broker.coordinators.hosted_shard"
 
 MUTANTS = [
     # Writing.
     Mutant(
         "duplicates-appended",
         PRODUCERS,
-        "if origin is Origin.CLIENT and (duplicate := _find_duplicate(known, header)):",
+        "if origin is AppendOrigin.CLIENT and (duplicate := _find_duplicate(known, header)):",
         "if False and (duplicate := _find_duplicate(known, header)):",
         "a batch sent again is refused or stands twice",
     ),
@@ -28,12 +28,18 @@ MUTANTS = [
         "restored.by_id = {}",
         "a node that comes back has forgotten its producers",
     ),
-    Mutant("acknowledged-before-sync", PRODUCE, "if acks and partition.must_sync:", "if False:", "acks taken back"),
+    Mutant(
+        "acknowledged-before-sync",
+        PRODUCE,
+        "if acks and (commit := partition.committed(partition.leader_epoch, appended.last_offset + 1)) is not None:",
+        "if commit := None:",
+        "acks taken back",
+    ),
     Mutant(
         "lane-past-the-sync",
         PARTITION,
-        "if self.log.log.flushes_messages:",
-        "if False:",
+        "self.takes_runs = not self.log.state.flushes_messages and self._is_enough_in_sync",
+        "self.takes_runs = self._is_enough_in_sync",
         "acks of the short way taken back",
     ),
     Mutant(
@@ -65,10 +71,17 @@ MUTANTS = [
         "return log.end_offset",
         "what may be lost is read",
     ),
-    Mutant("waiter-never-woken", PARTITION, "waiter.grown(grown, stable_grown)", "pass", "long polls end by time only"),
+    Mutant(
+        "waiter-never-woken",
+        PARTITION,
+        "waiter.grown(grown, stable_grown)",
+        "pass",
+        "long polls end by time only",
+        test="broker/partitions/test_broker_long_poll.py::test_the_end_of_a_transaction_answers_a_reader_of_what_is_committed",
+    ),
     Mutant(
         "waiter-left-behind",
-        "ottla.broker.waiters",
+        "ottla.broker.partitions.waiters",
         'is gone."""\n        self._leave()',
         'is gone."""',
         "waiters of clients that are gone pile up",
@@ -87,34 +100,34 @@ MUTANTS = [
     Mutant(
         "half-frame-lost",
         HALF_FRAME,
-        "self._room[: self._filled] = begun",
+        "self._buffer[: self._filled] = begun",
         "pass",
         "garbage is read",
     ),
     Mutant(
         "shared-buffer-kept",
         HALF_FRAME,
-        "self._room: Room = rooms.take(needed)\n        self._room[: self._filled] = begun",
-        "self._room: Room = begun.obj\n        self._room[: self._filled] = bytes(begun)",
+        "self._buffer: PooledBuffer = pool.take(needed)\n        self._buffer[: self._filled] = begun",
+        "self._buffer: PooledBuffer = begun.obj\n        self._buffer[: self._filled] = bytes(begun)",
         "the buffer is used again while half a frame is in it",
     ),
     Mutant(
         "no-back-pressure",
         ANSWERS,
-        "self._alone > 0 or len(self._open) >= _OPEN_REQUESTS_MAX or self._outlet.queued_bytes >= _QUEUED_BYTES_MAX",
+        "self._alone > 0 or len(self._open) >= _OPEN_REQUESTS_MAX or self._writer.queued_bytes >= _QUEUED_BYTES_MAX",
         "self._alone > 0",
         "a client that does not read fills the memory",
-        "broker/test_broker_connection.py::test_a_reader_that_does_not_take_its_answers_is_not_read_from_until_it_does",
+        "broker/network/test_broker_connection.py::test_a_reader_that_does_not_take_its_answers_is_not_read_from_until_it_does",
     ),
     # Metadata.
     Mutant(
         "metadata-not-synced",
-        QUORUM,
+        RAFT_LOG,
         "await self._log.flush_in_thread()",
-        "self._log.log.flushed(self._log.log.end_offset)",
+        "self._log.state.flushed(self._log.state.end_offset)",
         "topics that were made are gone after a power loss",
     ),
-    Mutant("epoch-not-raised", QUORUM, "self._snapshot.epoch, 0) + 1", "self._snapshot.epoch, 1)", "two in one"),
+    Mutant("epoch-not-raised", RAFT_LOG, "self._snapshot.epoch, 0) + 1", "self._snapshot.epoch, 1)", "two in one"),
     Mutant(
         "served-before-registered",
         "ottla.broker.node",
@@ -124,7 +137,7 @@ MUTANTS = [
     ),
     Mutant(
         "log-made-anew",
-        "ottla.broker.partitions",
+        "ottla.broker.partitions.registry",
         "if not is_new and (unusable := self._store.unusable):",
         "if False and (unusable := self._store.unusable):",
         "an empty log takes the place of one whose disk is offline",
@@ -245,7 +258,7 @@ MUTANTS = [
     # Groups.
     Mutant(
         "offsets-expire-while-loading",
-        "ottla.broker.coordinator",
+        "ottla.broker.coordinators.coordinator",
         "                position += header.size\n",
         "                position += header.size\n"
         "                if hasattr(hosted.shard, 'offset_requests'):\n"
@@ -284,8 +297,8 @@ MUTANTS = [
     Mutant(
         "pending-only-in-the-log",
         HOSTED,
-        "self.shard.replay(record, Origin(offset, now_ms, *producer))",
-        "self.shard.replay(record, Origin(offset, now_ms))",
+        "self.shard.replay(record, RecordOrigin(offset, now_ms, *producer))",
+        "self.shard.replay(record, RecordOrigin(offset, now_ms))",
         "a coordinator knows something else than its log, and than the one after it",
     ),
     Mutant(
@@ -326,7 +339,7 @@ MUTANTS = [
     ),
     Mutant(
         "markers-not-loaded",
-        "ottla.broker.coordinator",
+        "ottla.broker.coordinators.coordinator",
         "shard.replay_marker(header.producer_id, header.producer_epoch, committed=committed)",
         "pass",
         "offsets that a transaction committed are pending for ever after a restart",
@@ -335,8 +348,8 @@ MUTANTS = [
     Mutant(
         "told-synced-too-early",
         PARTITION,
-        "self._tell_synced(log.recovery_point, None)",
-        "self._tell_synced(log.end_offset, None)",
+        "self._commit(log.recovery_point, None)",
+        "self._commit(log.end_offset, None)",
         "who wrote during a sync is answered at its end, though it was not part of it",
     ),
     Mutant(
@@ -356,11 +369,11 @@ MUTANTS = [
     ),
     Mutant(
         "outdated-marker-tried-for-ever",
-        "ottla.broker.transactions",
+        "ottla.broker.coordinators.transactions",
         "if refusal.error is Error.INVALID_PRODUCER_EPOCH:",
         "if False:",
         "an id whose coordinator lost its end can never be used again",
-        "broker/test_broker_transactions.py::test_an_id_whose_log_lost_its_end_can_be_used_again",
+        "broker/coordinators/test_broker_transactions_crashes.py::test_an_id_whose_log_lost_its_end_can_be_used_again",
     ),
     Mutant(
         "swap-left-at-a-clean-stop",
@@ -368,30 +381,31 @@ MUTANTS = [
         "            here.void_swaps()\n            here.of(log.active).finish_indexes()",
         "            here.of(log.active).finish_indexes()",
         "the next start finds other segments than were summarized, and refuses the log",
-        "storage/test_storage_cleaner.py::test_a_log_is_closed_without_what_a_cleaner_was_about_to_swap_in",
+        "storage/test_storage_cleaner_meanwhile.py::test_a_log_is_closed_without_what_a_cleaner_was_about_to_swap_in",
     ),
     Mutant(
         "not-loaded-again",
-        "ottla.broker.coordinator",
+        "ottla.broker.coordinators.coordinator",
         "if isinstance(error, OutOfFiles):",
         "if False:",
         "a coordinator that lacked descriptors stays away until the next restart",
-        "broker/test_broker_groups.py::"
+        "broker/coordinators/test_broker_groups.py::"
         "test_a_group_that_cannot_be_loaded_for_want_of_descriptors_is_loaded_when_there_are_some",
     ),
     Mutant(
         "coordinator-comes-back",
-        "ottla.broker.coordinator",
+        "ottla.broker.coordinators.coordinator",
         "if self._is_closed:",
         "if False:",
         "while a node stops, a coordinator writes to logs that are closed",
-        "broker/test_broker_groups.py::test_a_coordinator_that_was_closed_loads_nothing_any_more",
+        "broker/coordinators/test_broker_groups.py::test_a_coordinator_that_was_closed_loads_nothing_any_more",
     ),
     Mutant(
         "told-its-part-and-not-heard",
         "ottla.core.groups.classic",
-        "            self._heard(group, member, now_ms)\n            return Decision(_synced(group, member))",
-        "            return Decision(_synced(group, member))",
+        "            self._heard(group, member, now_ms, out)\n"
+        "            return self._decision(group, synced(group, member), out)",
+        "            return self._decision(group, synced(group, member), out)",
         "a member is out right after it was told its part",
         "core/groups/test_classic_groups.py::test_who_is_told_its_part_again_is_heard",
     ),
@@ -407,7 +421,6 @@ FOUND_BY = {
     "readable-before-sync": 1,
     "recovered-readable-before-sync": 39,
     "fetch-above-watermark": 1,
-    "waiter-never-woken": 4,
     "waiter-left-behind": 14,
     "answers-out-of-order": 8,
     "half-frame-lost": 0,

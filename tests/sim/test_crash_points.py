@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.sim.crash_points import OUTCOMES_PER_POINT, run_crash_points
+from ottla.sim.log.crash_points import OUTCOMES_PER_POINT, run_crash_points
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 8])

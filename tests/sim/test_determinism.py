@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ottla.sim.run import run_seed
+from ottla.sim.log.run import run_seed
 
 EVERY_HUNDREDTH = range(0, 400, 100)
 

@@ -8,7 +8,7 @@ use ottla_kernel::decode_fetched::{Aborted, Walk};
 use ottla_kernel::encode::{Builder, write_field};
 use ottla_kernel::errors::Result;
 use ottla_kernel::produce::{Rules, check_produced};
-use ottla_kernel::produce_run::{Room, Run};
+use ottla_kernel::produce_request::{Budget, Place, add_answer, check as check_request, outline};
 use ottla_kernel::scan::scan;
 use ottla_kernel::{control, lookup, varint};
 
@@ -54,18 +54,18 @@ fn produced(input: &[u8]) -> Result<()> {
         at_once_max: None,
     };
     check_produced(input, &rules, NOW_MS)?;
-    a_run_of_one_is_the_batch(input, rules);
+    a_request_has_the_batch(input, rules);
     (rules.codec, rules.log_append_time, rules.compacted) = (Some(Codec::Lz4), true, true);
     check_produced(input, &rules, NOW_MS)?;
     Ok(())
 }
 
 /// The batch as the only one of a request, and the same bytes as if they were a request.
-fn a_run_of_one_is_the_batch(input: &[u8], rules: Rules) {
-    const PATTERN: [u8; 6] = [0, 0, 0, 13, 7, 7];
-    let room = Room { bytes: 1 << 30, batches: 1, latest_timestamp: i64::MAX, last_offset: i64::MAX };
-    let run = Run { rules, room, now_ms: NOW_MS, next_offset: 5, leader_epoch: 1, headers: Vec::new() };
-    run.find(input, 0, &PATTERN);
+fn a_request_has_the_batch(input: &[u8], rules: Rules) {
+    if let Some(request) = outline(input, 0) {
+        let rules = vec![rules; request.topics.len()];
+        let _ = check_request(input, &request, &rules, NOW_MS, &mut Budget { bytes: usize::MAX });
+    }
     let mut length = Vec::new();
     let mut left = input.len() + 1;
     while left > 127 {
@@ -73,15 +73,32 @@ fn a_run_of_one_is_the_batch(input: &[u8], rules: Rules) {
         left >>= 7;
     }
     length.push(left as u8);
-    let body = [&PATTERN[..4], &[0, 0, 0, 9], &PATTERN[4..], &length, input, &[0, 0, 0]].concat();
-    let request = [&(body.len() as i32).to_be_bytes()[..], &body].concat();
-    let (taken, end) = run.find(&request, 0, &PATTERN);
-    assert!(taken.len() <= 1, "more batches than were sent");
-    assert_eq!(end, if taken.is_empty() { 0 } else { request.len() });
-    for batch in taken {
-        assert_eq!((batch.correlation_id, batch.header.base_offset), (9, 5));
-        assert_eq!(batch.header.size(), input.len());
-    }
+    // Version 13, correlation id 9, no client id, no transactional id, acks=1, one topic with one partition.
+    let head =
+        [&[0, 0, 0, 13, 0, 0, 0, 9, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 2][..], &[7; 16], &[2, 0, 0, 0, 5]].concat();
+    let body = [&head[..], &length, input, &[0, 0, 0]].concat();
+    let sent = [&(body.len() as i32).to_be_bytes()[..], &body].concat();
+    let request = outline(&sent, 0).expect("a request in order");
+    assert_eq!((request.end, request.correlation_id, request.batches()), (sent.len(), 9, 1));
+    let Some(mut found) = check_request(&sent, &request, &[rules], NOW_MS, &mut Budget { bytes: usize::MAX }) else {
+        return;
+    };
+    let mut place = Place {
+        next_offset: 5,
+        leader_epoch: 1,
+        log_start_offset: 0,
+        bytes_left: 1 << 30,
+        batches_left: 1,
+        latest_timestamp: i64::MAX,
+        offset_max: i64::MAX,
+    };
+    assert!(place.takes(&found[0]));
+    place.number(&mut found[0]);
+    assert_eq!((found.len(), found[0].base_offset, found[0].size()), (1, 5, input.len()));
+    assert_eq!(place.bytes_left, (1 << 30) - input.len() as i64);
+    let mut answers = Vec::new();
+    add_answer(&mut answers, &sent, &request, &[[5, -1, 0]]);
+    assert_eq!(answers.len(), 4 + 4 + 1 + 1 + 16 + 1 + 4 + 2 + 24 + 3 + 1 + 4 + 1);
 }
 
 /// Records that are read, written again, and read again, are the same.

@@ -14,7 +14,7 @@ mod decode;
 mod encode;
 mod errors;
 mod produce;
-mod produce_run;
+mod produce_request;
 mod scan;
 mod topic_batches;
 
@@ -44,7 +44,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     decode::register(module)?;
     encode::register(module)?;
     produce::register(module)?;
-    produce_run::register(module)?;
+    produce_request::register(module)?;
     scan::register(module)?;
     topic_batches::register(module)?;
     Ok(())

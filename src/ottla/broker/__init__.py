@@ -1,1 +1,1 @@
-"""The glue of a node: connections, requests, partitions. Decisions are in `core/`, files in `storage/`."""
+"""A node at run time: its connections, requests and partitions. Decisions are in `core/`, files in `storage/`."""

@@ -1,34 +1,42 @@
-"""A node: everything wired by hand.
+"""A node: it creates all parts of the broker, and starts and stops them.
 
-Start: take the log directories, load the metadata, bring the logs in line with it, listen, and register. Stop: the
-other way round, and the next start has nothing to recover.
+Start: claim the log directories, load the metadata, load the logs and match them to it, listen, and register. Stop: the
+same in reverse order, so that the next start has nothing to recover.
 
-Rule: a node that cannot do its work ends, so that a supervisor starts it again (`failure`): when no log directory is
-      left, or the one of the metadata is lost. With some of several directories lost it goes on with the others.
+Rule: a node that cannot work ends, so that a supervisor starts it again (`failure`). That is the case when no log
+      directory is left, or the directory of the metadata is lost. If some of several directories are lost, the node
+      goes on with the others.
 """
 
 from asyncio import Event, Semaphore
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from ottla.broker.backlog import Backlog
-from ottla.broker.connection import SHARED_BUFFER_BYTES, Connection
-from ottla.broker.connections import Connections
-from ottla.broker.frame_memory import FrameMemory
-from ottla.broker.groups import GroupCoordinator
-from ottla.broker.half_frame import ROOM_BYTES
-from ottla.broker.intake import Intake
-from ottla.broker.outbox import Outbox
-from ottla.broker.paced_reads import Lookout
-from ottla.broker.partition import Partition
-from ottla.broker.partitions import Partitions
-from ottla.broker.quorum import MetadataQuorum
-from ottla.broker.rooms import Rooms
+from ottla.broker.controller.channel import ControllerChannel, LocalChannel
+from ottla.broker.controller.controller import Controller
+from ottla.broker.controller.lifecycle import BrokerIdentity, BrokerLifecycle, directory_id
+from ottla.broker.controller.producer_ids import ProducerIds
+from ottla.broker.controller.publisher import MetadataDelta, MetadataPublisher
+from ottla.broker.controller.raft_log import RaftLog
+from ottla.broker.coordinators.groups import GroupCoordinator
+from ottla.broker.coordinators.peers import ClusterPeers, LocalPeers
+from ottla.broker.coordinators.transactions import TransactionCoordinator
+from ottla.broker.network.backlog import Backlog, Budget
+from ottla.broker.network.buffer_pool import BufferPool
+from ottla.broker.network.connection import SHARED_BUFFER_BYTES, Connection
+from ottla.broker.network.connections import Connections
+from ottla.broker.network.dispatch import ListenerRole
+from ottla.broker.network.frame_memory import FrameMemory
+from ottla.broker.network.half_frame import POOLED_BYTES
+from ottla.broker.network.receive_round import ReceiveRound
+from ottla.broker.network.send_round import SendRound
+from ottla.broker.network.shortcuts import NO_FAST_PATH, FastPath
+from ottla.broker.network.tuning import NO_TUNING, Tuning
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.registry import Partitions
+from ottla.broker.partitions.waiters import WaitingRoom
 from ottla.broker.tasks import Tasks, every
-from ottla.broker.transactions import Transactions
-from ottla.broker.vigil import Vigil
-from ottla.broker.waiters import WaitingRoom
 from ottla.config import (
     BROKER_RACK,
     CONNECTIONS_MAX_IDLE_MS,
@@ -59,23 +67,15 @@ from ottla.config.listeners import Endpoint, listeners
 from ottla.config.network import QUEUED_MAX_REQUEST_BYTES
 from ottla.core.fetch_sessions import FetchSessions
 from ottla.core.metadata import image as metadata
-from ottla.core.metadata.brokers import (
-    Registration,
-    assign_directories,
-    directories_online,
-    fence,
-    register,
-    unfence,
-)
 from ottla.core.metadata.configs import config_of_broker
 from ottla.core.metadata.control import Voter
-from ottla.core.metadata.decision import MetadataRecord
-from ottla.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, directory_of
+from ottla.core.metadata.image import Image
 from ottla.io.ports import Clock, Disk, Listener, Network, Random
 from ottla.observe.trace import trace, warn
 from ottla.storage.log_directory import LogDirectory, read_meta
 from ottla.storage.store import LogStore, random_id
 from ottla.storage.upkeep import Upkeep
+from ottla.wire.api.broker_registration import Listener as BrokerListener
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ConfigRecord, PartitionRecord
 from ottla.wire.types import NO_UUID
@@ -83,9 +83,8 @@ from ottla.wire.uuids import uuid_to_text
 
 _FETCH_SESSION_EVICTION_MS = 120_000
 _SILENCE_CHECK_MS = 5_000
-_PLACED_AT_ONCE = 200
 _LONG_CHECKS_MAX = 2
-"""Batches that are checked in threads at a time."""
+"""At most this many batches are checked in threads at a time."""
 
 
 class Node:
@@ -98,10 +97,10 @@ class Node:
         random: Random,
         network: Network,
         new_id: Callable[[], bytes] = random_id,
-        processors: int = 1,
+        tuning: Tuning = NO_TUNING,
     ) -> None:
         self.file = config
-        """As the node was started; `config` has what was changed since."""
+        """The settings with which the node was started; `config` includes later changes."""
         self.config = config
         self.node_id = config[NODE_ID]
         self.cluster_id = ""
@@ -122,36 +121,40 @@ class Node:
             config[MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], _FETCH_SESSION_EVICTION_MS
         )
         self.request_bytes_max = config[SOCKET_REQUEST_MAX_BYTES]
-        self.intake = Intake(SHARED_BUFFER_BYTES, clock)
-        self.rooms = Rooms(ROOM_BYTES)
+        self.tuning = tuning
+        self.fast_path = _fast_path_of(self)
+        self.receive_round = ReceiveRound(SHARED_BUFFER_BYTES, clock, self.fast_path.write)
+        self.buffer_pool = BufferPool(POOLED_BYTES)
         self.frame_memory = FrameMemory(config[QUEUED_MAX_REQUEST_BYTES])
         self.backlog = Backlog(clock)
         self.long_checks = Semaphore(_LONG_CHECKS_MAX)
-        self.outbox = Outbox()
-        self.vigil = Vigil(processors=processors)
-        self.lookout = Lookout(clock)
+        self.send_round = SendRound()
         self.waiting_room = WaitingRoom()
-        self.metadata: MetadataQuorum
+        self.metadata = MetadataPublisher()
+        self.raft_log: RaftLog
+        self.controller: ControllerChannel
+        self.producer_ids: ProducerIds
+        self.lifecycle: BrokerLifecycle
         self.groups: GroupCoordinator
-        self.transactions = Transactions(self)
+        self.transactions = TransactionCoordinator(self)
+        self.peers: ClusterPeers = LocalPeers(self)
         self.listeners: dict[str, Listener] = {}
         self._tasks = Tasks()
         self.failure = ""
-        """Why the node cannot go on; whoever runs it has to stop it."""
+        """Why the node cannot go on; the caller that started it has to stop it."""
         self.failed = Event()
 
-    # Life.
+    # Starting and stopping.
 
     async def start(self) -> None:
-        """Returns when clients can connect."""
+        """Start all parts of the node. Returns when clients can connect."""
         paths = self._log_dirs()
         self.cluster_id = self._known_cluster_id(paths) or uuid_to_text(self.new_id())
         self.store.take(paths, self.cluster_id, self.node_id)
         directory = self._metadata_directory()
         controllers = tuple((one.name, one.host, one.port) for one in listeners(self.file).controllers)
-        voter = Voter(self.node_id, _directory_id(directory), controllers)
-        self.metadata = await MetadataQuorum.open(directory, voter, self.file, self.clock, self.random)
-        self.metadata.on_failure = self._metadata_failed
+        voter = Voter(self.node_id, directory_id(directory), controllers)
+        await self._lead_metadata(directory, voter)
         self.store.on_offline = self._directory_offline
         self._configure()
         await self.store.load(self.topic_config, self.file[NUM_RECOVERY_THREADS_PER_DATA_DIR])
@@ -162,15 +165,28 @@ class Node:
         self.transactions.coordinator.align()
         await self._listen()
         await self._register()
-        await self._tell_directories()
-        # Not before: who asked a broker that is not registered for a topic would be told that nobody can hold it.
+        await self.lifecycle.tell_directories()
+        # Accept clients only now: with no broker registered, a request to create a topic would be refused.
         for listener in self.listeners.values():
             await listener.start()
         self._start_upkeep()
         trace("node.started", node_id=self.node_id, cluster_id=self.cluster_id, partitions=len(self.partitions))
 
+    async def _lead_metadata(self, directory: LogDirectory, voter: Voter) -> None:
+        """Load the metadata log, and become its controller: a single node is a quorum of one voter."""
+        self.raft_log = await RaftLog.open(directory, voter, self.file, self.clock, self.random, self.metadata)
+        controller = Controller(
+            self.raft_log, self.metadata, config=lambda: self.config, random=self.random, new_id=self.new_id
+        )
+        await controller.take_office()
+        self.raft_log.keep_recovery_point()
+        self.raft_log.on_failure = self._metadata_failed
+        self.controller = LocalChannel(controller, lambda: Budget(self.backlog))
+        self.lifecycle = BrokerLifecycle(self.node_id, self.controller, self.metadata, self.store)
+        self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
+
     async def stop(self) -> None:
-        """Close the connections, sync everything, and leave it so that the next start needs no recovery."""
+        """Close the connections, and sync and close the logs, so that the next start needs no recovery."""
         for listener in self.listeners.values():
             listener.close()
         self.connections.close_all()
@@ -178,28 +194,27 @@ class Node:
         self.transactions.coordinator.close()
         await self._tasks.cancel()
         epoch = await self._resign()
-        await self.metadata.close()
+        self.partitions.close()
+        await self.raft_log.close()
         await self.store.close(epoch)
         trace("node.stopped", node_id=self.node_id)
 
     async def _resign(self) -> int:
-        """Tell the cluster that this broker goes, so that nobody waits for it; the epoch that ends."""
+        """Report to the controller that this broker stops, so that no other node waits for it. Returns the broker epoch
+        that ends."""
         broker = self.metadata.image.brokers.get(self.node_id)
-        try:
-            await self.metadata.propose(lambda image: fence(image, self.node_id))
-        except Refused as refusal:
-            warn("node.not_fenced", node_id=self.node_id, reason=refusal.text)
+        await self.lifecycle.stop()
         return -1 if broker is None else broker.epoch
 
     def spawn(self, *work: Coroutine[Any, Any, Any]) -> None:
-        """Let something run beside the requests; it ends with the node."""
+        """Run coroutines in the background; they end with the node."""
         for one in work:
             self._tasks.spawn(one)
 
     # Failing.
 
     def _metadata_failed(self) -> None:
-        self._fail(f"the metadata cannot be written any more ({self.metadata.failure})")
+        self._fail(f"the metadata cannot be written any more ({self.raft_log.failure})")
 
     def _directory_offline(self, directory: LogDirectory) -> None:
         if not self._online():
@@ -207,7 +222,7 @@ class Node:
         elif directory is self._metadata_directory():
             self._fail(f"{directory.path}, which holds the metadata, cannot be used any more ({directory.failure})")
         else:
-            self.spawn(self._tell_directories())
+            self.spawn(self.lifecycle.tell_directories())
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.store.directories if directory.failure is None]
@@ -229,7 +244,8 @@ class Node:
         return [path.rstrip("/") for path in self.file[LOG_DIRS] or self.file[LOG_DIR]]
 
     def _metadata_directory(self) -> LogDirectory:
-        """The one that holds the metadata, and no other: an empty one in its place would make all topics unknown."""
+        """The directory that holds the metadata. No other is used instead: in an empty one all topics would be
+        unknown."""
         wanted = (self.file[METADATA_LOG_DIR] or self._log_dirs()[0]).rstrip("/")
         for directory in self.store.directories:
             if directory.path == wanted:
@@ -241,35 +257,34 @@ class Node:
 
     async def _listen(self) -> None:
         wanted = listeners(self.file)
-        for endpoint in (*wanted.clients, *wanted.controllers):
-            name = endpoint.name
-            self.listeners[name] = await self._network.listen(
-                endpoint.host,
-                endpoint.port,
-                lambda name=name: Connection(self, name),  # type: ignore[misc]
-            )
+        for endpoint in wanted.clients:
+            await self._listen_at(endpoint, "broker")
+        for endpoint in wanted.controllers:
+            await self._listen_at(endpoint, "controller")
+
+    async def _listen_at(self, endpoint: Endpoint, role: ListenerRole) -> None:
+        name = endpoint.name
+        connect = partial(Connection, self, name, role)
+        self.listeners[name] = await self._network.listen(endpoint.host, endpoint.port, connect)
 
     async def _register(self) -> None:
-        advertised = tuple(self._reached_at(endpoint) for endpoint in listeners(self.file).advertised)
-        registration = Registration(
-            broker_id=self.node_id,
-            incarnation_id=self.new_id(),
-            endpoints=advertised,
-            rack=self.file[BROKER_RACK],
-            directories=tuple(_directory_id(directory) for directory in self.store.directories),
-        )
-        quorum = self.metadata
-        await quorum.propose(lambda image: register(image, registration, quorum.end_offset))
-        await quorum.propose(lambda image: unfence(image, self.node_id))
+        advertised = [self._reached_at(endpoint) for endpoint in listeners(self.file).advertised]
+        rack, incarnation_id = self.file[BROKER_RACK], self.new_id()
+        await self.lifecycle.register(BrokerIdentity(self.cluster_id, incarnation_id, advertised, rack))
 
-    def _reached_at(self, endpoint: Endpoint) -> metadata.Endpoint:
-        """What clients are told; a port that was left open is the one the system chose."""
+    def _reached_at(self, endpoint: Endpoint) -> BrokerListener:
+        """The address that clients get. If the configured port is 0, it is the port that the system chose."""
         port = endpoint.port or self.listeners[endpoint.name].port
-        return metadata.Endpoint(endpoint.name, endpoint.host or "localhost", port, endpoint.protocol)
+        return BrokerListener(
+            name=endpoint.name,
+            host=endpoint.host or "localhost",
+            port=port,
+            security_protocol=endpoint.protocol,
+        )
 
     def _start_upkeep(self) -> None:
         config = self.config
-        # One checkpoint writes what has changed of all three.
+        # One checkpoint writes all three offsets that have changed.
         checkpoint_ms = min(
             config[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
             config[LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
@@ -284,8 +299,8 @@ class Node:
             upkeep.append(("cleaning", config[LOG_CLEANER_BACKOFF_MS], self.upkeep.clean))
         for what, interval_ms, work in upkeep:
             self.spawn(every(interval_ms, what, work, first_after_ms=config[LOG_INITIAL_TASK_DELAY_MS]))
-        # Not before a whole interval, as in Kafka: a producer whose records have old timestamps is forgotten by the
-        # first look, and what it sends again would be appended again.
+        # The first check runs after a whole interval, as in Kafka: it drops a producer whose records have old
+        # timestamps, and batches that this producer sends again would then be appended twice.
         expiry_ms = config[PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS]
         self.spawn(every(expiry_ms, "producer expiry", self.upkeep.expire_producers))
         self.spawn(self.upkeep.sync_closed())
@@ -299,48 +314,16 @@ class Node:
 
     # Metadata.
 
-    async def _metadata_changed(self, records: list[MetadataRecord]) -> None:
-        await self.partitions.changed(self.metadata.image, records)
+    async def _metadata_changed(self, delta: MetadataDelta, image: Image) -> None:
+        records = delta.records
+        await self.partitions.changed(image, records)
         self.groups.metadata_changed(records)
         self.transactions.coordinator.align()
         if new := [(one.topic_id, one.partition_id) for one in records if isinstance(one, PartitionRecord)]:
-            self.spawn(self._tell_directories(new))
+            self.spawn(self.lifecycle.tell_directories(new))
         if any(isinstance(one, ConfigRecord) and one.resource_type == metadata.BROKER for one in records):
             self._configure()
             await self.partitions.reconfigure()
-
-    async def _tell_directories(self, partitions: Iterable[tuple[bytes, int]] | None = None) -> None:
-        """Tell the cluster which directories can be used, and in which of them each log is: of these partitions, or of
-        all."""
-        image, online = self.metadata.image, tuple(map(_directory_id, self._online()))
-        if partitions is None:
-            partitions = [(topic.topic_id, index) for topic, index, _ in image.partitions()]
-        placed = [
-            (topic_id, index, directory)
-            for topic_id, index in partitions
-            if (topic := image.topic_by_id(topic_id)) is not None
-            and (state := topic.partitions.get(index)) is not None
-            and (directory := self._place_of(topic.name, index, state, online)) is not None
-        ]
-        try:
-            await self.metadata.propose(lambda image: directories_online(image, self.node_id, online))
-            for first in range(0, len(placed), _PLACED_AT_ONCE):
-                few = placed[first : first + _PLACED_AT_ONCE]
-                await self.metadata.propose(partial(assign_directories, broker_id=self.node_id, placed=few))
-        except Refused as refusal:
-            warn("directories.not_told", logs=len(placed), reason=refusal.text)
-
-    def _place_of(self, topic: str, index: int, state: metadata.Partition, online: tuple[bytes, ...]) -> bytes | None:
-        """The directory of a log where the cluster knows another one. A log that cannot be used is lost, unless the
-        whole directory is, which the cluster knows."""
-        told = directory_of(state, self.node_id)
-        if (log := self.store.logs.get((topic, index))) is not None:
-            place = _directory_id(log.directory)
-        elif (topic, index) in self.store.offline and told in (*online, NO_UUID, UNASSIGNED_DIRECTORY):
-            place = LOST_DIRECTORY
-        else:
-            return None
-        return place if place != told else None
 
     def _configure(self) -> None:
         self.config, problems = config_of_broker(self.file, self.metadata.image, self.node_id)
@@ -355,20 +338,23 @@ class Node:
         return topic.name if topic is not None else None
 
     def partition(self, topic: str | None, index: int, topic_id: bytes = NO_UUID) -> Partition:
-        """A partition led here. Who goes by ids gives the id too, and the name that was found for it."""
+        """A partition led here. A caller that uses topic ids gives the id too, and the name found for it, or None."""
         if topic is None:
             raise Refused(Error.UNKNOWN_TOPIC_ID, f"no topic has the id {uuid_to_text(topic_id)}")
         return self.partitions.get(topic, index)
 
 
-def _directory_id(directory: LogDirectory) -> bytes:
-    meta = directory.meta
-    assert meta is not None, "a directory that is in use was claimed"
-    return meta.directory_id or NO_UUID
+def _fast_path_of(node: Node) -> FastPath:
+    """The fast path of a node. If the package `fastpath` is missing, every request is decoded."""
+    try:
+        from ottla.broker.fastpath.plug import LaneFastPath
+    except ModuleNotFoundError:
+        return NO_FAST_PATH
+    return LaneFastPath(node)
 
 
 def _limits_by_address(text: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: "127.0.0.1:200,10.0.0.7:10"."""
+    """Parse `max.connections.per.ip.overrides`: "127.0.0.1:200,10.0.0.7:10"."""
     limits = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         address, _, limit = entry.rpartition(":")

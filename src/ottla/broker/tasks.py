@@ -1,7 +1,7 @@
-"""Work beside the requests: what is done once, and what is done again and again.
+"""Background work of a node: tasks that run once, and tasks that repeat.
 
-Rule: an error that nobody foresaw is a defect. It is told with its traceback, and what is done again and again goes on:
-      retention that ended for ever would fill the disk.
+Rule: an unexpected error is a defect. It is logged with its traceback, and a repeating task goes on: without retention
+      the disk would fill.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from typing import Any
 from ottla.observe.trace import defect, warn
 from ottla.wire.errors import Refused
 
-_REST_MS_MAX = 24 * 3_600_000  # What is due later than tomorrow is due never; timers take no more.
+_REST_MS_MAX = 24 * 3_600_000  # Longer waits are cut to a day, because timers have a limit.
 
 
 async def every(
     interval_ms: int, what: str, work: Callable[[], Awaitable[object]], first_after_ms: int | None = None
 ) -> None:
-    """Do `work` at every interval, for ever."""
+    """Run `work` at every interval, until cancelled."""
     rest_ms = interval_ms if first_after_ms is None else first_after_ms
     while True:
         await asyncio.sleep(min(rest_ms, _REST_MS_MAX) / 1000)
@@ -31,7 +31,7 @@ async def every(
 
 
 class Tasks:
-    """Those of a node; they end with it."""
+    """The background tasks of a node; they end with it."""
 
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[Any], None] = {}
@@ -52,7 +52,7 @@ class Tasks:
             defect("task.broken", error, doing=task.get_name())
 
     async def cancel(self) -> None:
-        """End them all, and wait until they have."""
+        """Cancel all tasks, and wait until they have ended."""
         running = list(self._running)
         for task in running:
             task.cancel()

@@ -1,7 +1,7 @@
 """The `ottla` command.
 
-Each group of commands is a package of its own. Its `arguments` module declares its options and is cheap; what does the
-work is imported when it is asked for: `ottla --help` must not wait for it.
+Each group of commands is a package. Its `arguments` module declares the options and imports quickly; the module that
+does the work is imported when the command runs, so that `ottla --help` is fast.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ottla: {error}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
-        # The reader (`head`, `less`) has seen enough. Python would complain when it flushes at exit.
+        # The reader (`head`, `less`) has closed the pipe. Python would report an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """Says which kernel runs too: on the reference a node is many times slower, and nothing else shows it."""
+    """The option --version. It also shows the kernel, because a node is many times slower on the reference kernel, and
+    nothing else shows which one runs."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from ottla.kernel import IMPLEMENTATION

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Options shared by several commands."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ def add_command(
     description: str,
     run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
-    """A command of a group such as `ottla topic`, with the options that all of them have."""
+    """Add a command to a group such as `ottla topic`, with the options common to all commands."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=description)
     parser.set_defaults(run=run, command=name)
     add_cluster(parser)
@@ -28,7 +28,7 @@ def add_command(
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """How to find the cluster."""
+    """Add the options that name the cluster."""
     parser.add_argument(
         "-b",
         "--bootstrap",
@@ -66,7 +66,7 @@ def at_least_one(text: str) -> int:
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
-    """Accepts a name in any case, and gives it as it is written."""
+    """A parser that accepts a name in any case and returns it in its normal spelling."""
 
     def parse(text: str) -> str:
         for name in names:
@@ -78,7 +78,7 @@ def one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 
 def duration(text: str) -> int:
-    """Milliseconds."""
+    """A duration in milliseconds."""
     ms = duration_ms(text)
     if ms is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 90s, 15m, 2h or 7d")

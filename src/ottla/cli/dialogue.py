@@ -1,4 +1,4 @@
-"""Saying what was done, and asking before what cannot be undone."""
+"""Reports results, and asks for confirmation before irreversible commands."""
 
 import argparse
 import sys
@@ -8,12 +8,12 @@ from ottla.cli.plain import json_line
 
 
 def say(parsed: argparse.Namespace, text: str, **fields: Any) -> None:
-    """A line for people, or the fields for programs."""
+    """Print a line for people, or with --json the fields for programs."""
     sys.stdout.write(json_line(fields) if parsed.json else f"{text}\n")
 
 
 def confirmed(parsed: argparse.Namespace, question: str) -> bool:
-    """Whether to go on. Only somebody at a terminal is asked; a script has made up its mind."""
+    """Whether to continue. Asks only on a terminal; a script is not asked."""
     if parsed.yes or not sys.stdin.isatty():
         return True
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

@@ -1,16 +1,16 @@
-"""What a command says when it cannot do what it was asked."""
+"""Errors of commands."""
 
 FAILED = 1
 USAGE = 2
 
 
 class UserError(Exception):
-    """A mistake that the person at the terminal can put right; the text says how."""
+    """A mistake that the user can correct; the text says how."""
 
     code = USAGE
 
 
 class ClusterError(UserError):
-    """The cluster refused, or could not be reached; the text names it and says what to do."""
+    """The cluster refused or could not be reached; the text names it and says what to do."""
 
     code = FAILED

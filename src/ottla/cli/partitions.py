@@ -1,4 +1,4 @@
-"""Partitions as people write and read them: `orders` is a topic, `orders:0,2` two partitions of it."""
+"""Formats and parses partitions: `orders` is a topic, `orders:0,2` two partitions of it."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ Choice = dict[str, list[int] | None]  # Topic to partitions; None: all of them.
 
 
 def choice_of(given: Iterable[str], option: str) -> Choice:
-    """What TOPIC and TOPIC:PARTITION,... texts name. Raises UserError."""
+    """Parse TOPIC and TOPIC:PARTITION,... texts. Raises UserError."""
     chosen: Choice = {}
     for text in given:
         topic, separator, numbers = text.partition(":")
@@ -25,7 +25,7 @@ def choice_of(given: Iterable[str], option: str) -> Choice:
 
 
 async def existing(admin: Admin, choice: Mapping[str, list[int] | None]) -> list[TopicPartition]:
-    """The partitions chosen. Raises UserError for one that does not exist, ClientError for a topic that does not."""
+    """The chosen partitions. Raises UserError for one that does not exist, ClientError for a topic that does not."""
     partitions: list[TopicPartition] = []
     for name, numbers in choice.items():
         count = len((await admin.describe_topic(name)).partitions)
@@ -37,7 +37,7 @@ async def existing(admin: Admin, choice: Mapping[str, list[int] | None]) -> list
 
 
 def shown_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """In the form that is accepted too, with runs drawn together: `orders:0-3,7 payments:1`."""
+    """The partitions as text, with consecutive numbers as ranges: `orders:0-3,7 payments:1`."""
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         topics.setdefault(topic, []).append(number)

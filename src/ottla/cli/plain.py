@@ -1,6 +1,6 @@
-"""Values as JSON has them, and back.
+"""Converts values to JSON and back.
 
-Bytes are a string where they are UTF-8, else an object with the one member `base64`; what went out comes in the same.
+Bytes are a string if they are UTF-8, else an object with the one member `base64`; the conversion round-trips.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""One line on stderr that says how far long work is; on a terminal only, and gone when the work is done."""
+"""A progress line on stderr; on a terminal only, and removed when the work is done."""
 
 import sys
 import time
@@ -9,8 +9,8 @@ EVERY_S: Final = 0.2
 _CLEAR: Final = "\r\x1b[2K"
 
 
-class Progress:
-    """`shown=False` where the line would disturb what somebody types or reads on the same terminal."""
+class ProgressLine:
+    """`shown=False` if the line would disturb input or output on the same terminal."""
 
     def __init__(self, *, shown: bool = True, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -30,7 +30,7 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """Worth making a text for: asked for each record, so it must cost nothing."""
+        """Whether to update the text now. Called for each record, so it must be cheap."""
         return self._shown and time.monotonic() - self._last_s >= EVERY_S
 
     def say(self, text: str) -> None:
@@ -42,5 +42,5 @@ class Progress:
 
 
 def rate(count: int, seconds: float) -> str:
-    """A suffix such as `, 98,716/s`; nothing where there was too little to measure."""
+    """A suffix such as `, 98,716/s`; empty if there was too little to measure."""
     return f", {count / seconds:,.0f}/s" if seconds >= 1 and count >= 100 else ""

@@ -1,4 +1,4 @@
-"""Running a command against a cluster, and telling people what went wrong there."""
+"""Runs a command against a cluster, and reports errors."""
 
 import argparse
 import asyncio
@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from ottla.cli.errors import ClusterError, UserError
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined, Misused, RecordTooLarge, Unreachable
+from ottla.client.core.errors import Misused, RecordTooLarge
+from ottla.rpc.errors import ClientError, Declined, Unreachable
 from ottla.wire.errors import Error
 
 Command = Callable[[Client, argparse.Namespace], Awaitable[int]]
@@ -19,9 +20,9 @@ _UNKNOWN_TOPIC = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 def run_remote(
     command: Command, parsed: argparse.Namespace, check: Callable[[argparse.Namespace], object] | None = None
 ) -> int:
-    """Run `command` with a client of the cluster that --bootstrap names; its exit code.
+    """Run `command` with a client of the cluster that --bootstrap names; returns its exit code.
 
-    `check` looks at the options first and raises UserError: no broker is needed to see that they make no sense.
+    `check` validates the options first and raises UserError, without a broker.
     """
     if check is not None:
         check(parsed)
@@ -29,9 +30,9 @@ def run_remote(
     try:
         return asyncio.run(_with_client(command, parsed))
     except Misused as error:
-        raise UserError(told(error)) from None
+        raise UserError(error_text(error)) from None
     except ClientError as error:
-        raise ClusterError(told(error)) from None
+        raise ClusterError(error_text(error)) from None
 
 
 async def _with_client(command: Command, parsed: argparse.Namespace) -> int:
@@ -39,19 +40,19 @@ async def _with_client(command: Command, parsed: argparse.Namespace) -> int:
     async with Client(
         parsed.bootstrap, client_id="ottla-cli", request_timeout_ms=timeout_ms, api_timeout_ms=timeout_ms
     ) as client:
-        await client.brokers.any()  # Once, without patience: somebody is looking at the terminal.
+        await client.brokers.any()  # One attempt without retries, because the user waits at the terminal.
         return await command(client, parsed)
 
 
-def told(error: ClientError, advice: str | None = None) -> str:
-    """The error with the advice, below it, that fits somebody at a terminal."""
+def error_text(error: ClientError, advice: str | None = None) -> str:
+    """The error text, followed by advice for a user of the command line."""
     advice = _advice(error) if advice is None else advice
     return f"{error.what}\n       {advice}" if advice else error.what
 
 
 def complain(error: ClientError, advice: str | None = None) -> None:
-    """Print an error of one of several things; the others go on."""
-    print(f"ottla: {told(error, advice)}", file=sys.stderr)
+    """Print an error of one of several items; the others continue."""
+    print(f"ottla: {error_text(error, advice)}", file=sys.stderr)
 
 
 def _advice(error: ClientError) -> str:

@@ -1,4 +1,4 @@
-"""Tables and figures for people."""
+"""Tables and numbers for people."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,25 +10,25 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
-WRAPPED_MIN = 12  # A column that gives way to the others still shows something.
+WRAPPED_MIN = 12  # The minimum width of a column that shrinks for the others.
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     title: str
     justify: "JustifyMethod" = "left"
-    wraps: bool = False  # Takes the room that is left, and breaks over lines.
+    wraps: bool = False  # Takes the remaining width, and wraps.
 
 
-def number(title: str) -> Column:
-    return Column(title, "right")
+def number(title: str) -> TableColumn:
+    return TableColumn(title, "right")
 
 
 def stdout() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def print_table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
+def print_table(console: Console, columns: Sequence[TableColumn], rows: Iterable[Sequence[str | Text]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     for place, column in enumerate(columns):
@@ -50,7 +50,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def shown_size(size: int) -> str:
-    """Bytes as a person reads them: 3 digits and a unit."""
+    """A size in bytes with 3 digits and a unit."""
     value = float(size)
     for unit in _UNITS[:-1]:
         if value < 1000:

@@ -1,4 +1,4 @@
-"""Times and durations as people write and read them."""
+"""Formats and parses times and durations."""
 
 import re
 from datetime import UTC, datetime
@@ -10,13 +10,13 @@ _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of 90s, 15m, 2h or 7d; None for what is no duration."""
+    """Milliseconds of 90s, 15m, 2h or 7d; None for other texts."""
     given = _DURATION.fullmatch(text)
     return None if given is None else int(given[1]) * _UNIT_MS[given[2]]
 
 
 def moment_ms(text: str, now_ms: int) -> int | None:
-    """Milliseconds since 1970 of a time, or of how long ago; None for what is neither."""
+    """Milliseconds since 1970 of a time, or of a duration ago; None for other texts."""
     if text.startswith("@") and text[1:].isascii() and text[1:].isdecimal():
         return int(text[1:])
     ago_ms = duration_ms(text)
@@ -31,7 +31,7 @@ def moment_ms(text: str, now_ms: int) -> int | None:
 
 
 def shown_duration(ms: int) -> str:
-    """The two largest units that count: 4m 10s, 2d 3h; below a minute, seconds to a tenth."""
+    """The two largest units: 4m 10s, 2d 3h; below a minute, seconds to a tenth."""
     if ms < _UNIT_MS["m"]:
         return f"{ms / 1000:.1f}s"
     units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)]

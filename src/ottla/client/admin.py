@@ -1,8 +1,8 @@
-"""What an operator asks of a cluster.
+"""Administrative requests to a cluster.
 
-Rule 1: a method that takes several things returns an outcome for each, a value or a `ClientError`: one that fails does
-        not hide the others. `settled` turns outcomes into values, and raises the first error.
-Rule 2: what changes the cluster is not repeated when nobody knows whether it was done; reading is.
+Rule 1: a method that takes several items returns a result for each, a value or a `ClientError`, so that one failure
+        does not hide the others. `settled` turns results into values, or raises the first error.
+Rule 2: a request that changes the cluster is not repeated when its outcome is unknown; a read is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.client import Client
-from ottla.client.configs import Change, Entry, Resource, alter_configs, describe_configs
-from ottla.client.connection import Connection
-from ottla.client.core.addresses import Address
+from ottla.client.configs import ConfigChange, ConfigEntry, Resource, alter_configs, describe_configs
 from ottla.client.core.cluster import Broker, Topic
-from ottla.client.core.errors import ClientError, Declined, error_of, refusal_of
 from ottla.client.core.names import TopicPartition
 from ottla.client.group_offsets import Offsets, commit_offsets, committed_offsets, delete_offsets
 from ottla.client.groups import GroupDescription, GroupListing, delete_groups, describe_groups, list_groups
@@ -29,6 +26,9 @@ from ottla.client.transactions_admin import (
     fence_producer,
     list_transactions,
 )
+from ottla.rpc.addresses import Address
+from ottla.rpc.connection import BrokerConnection
+from ottla.rpc.errors import ClientError, Declined, error_of, refusal_of
 from ottla.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from ottla.wire.api.create_topics import (
     CreatableReplicaAssignment,
@@ -58,7 +58,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made; without numbers it gets the cluster's defaults."""
+    """A topic to create; without numbers it gets the cluster's defaults."""
 
     name: str
     partitions: int = CLUSTER_DEFAULT
@@ -70,7 +70,7 @@ class NewTopic:
 class CreatedTopic(NamedTuple):
     name: str
     topic_id: bytes
-    partitions: int  # -1 from a broker that does not tell.
+    partitions: int  # -1 from a broker that does not report it.
     replication_factor: int
 
 
@@ -81,7 +81,7 @@ class ClusterDescription(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A partition's copy in a log directory of a broker."""
+    """A replica in a log directory of a broker."""
 
     partition: TopicPartition
     size: int
@@ -93,13 +93,13 @@ class LogDir(NamedTuple):
     broker: int
     path: str
     error: Error
-    total_bytes: int  # -1: not told.
+    total_bytes: int  # -1: not reported.
     usable_bytes: int
     replicas: list[Replica]
 
 
 def settled(outcomes: Mapping[K, V | ClientError]) -> dict[K, V]:
-    """The values, if there is one for everything; else the first error is raised."""
+    """The values if there is one for every key; else raises the first error."""
     values: dict[K, V] = {}
     for key, outcome in outcomes.items():
         if isinstance(outcome, ClientError):
@@ -109,6 +109,8 @@ def settled(outcomes: Mapping[K, V | ClientError]) -> dict[K, V]:
 
 
 class Admin:
+    """An admin client."""
+
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -153,7 +155,7 @@ class Admin:
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False
     ) -> dict[str, ClientError | None]:
-        """Give topics more partitions, up to a total for each."""
+        """Increase the number of partitions of topics to the given totals."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=total, assignments=None) for name, total in totals.items()],
             timeout_ms=self._client.request_timeout_ms,
@@ -174,7 +176,7 @@ class Admin:
         return dict(sorted(topics.items()))
 
     async def describe_topic(self, name: str, *, timeout_ms: int = 0) -> Topic:
-        """One topic; with `timeout_ms`, a topic that is not known yet is waited for."""
+        """One topic; with `timeout_ms`, waits for a topic that is not known yet."""
         self._client.metadata.stale(name)
         return await self._client.metadata.topic(name, timeout_ms=timeout_ms)
 
@@ -195,13 +197,13 @@ class Admin:
         names: Sequence[str] | None = None,
         synonyms: bool = False,
         documentation: bool = False,
-    ) -> dict[Resource, list[Entry] | ClientError]:
+    ) -> dict[Resource, list[ConfigEntry] | ClientError]:
         return await describe_configs(
             self._client, resources, names=names, synonyms=synonyms, documentation=documentation
         )
 
     async def alter_configs(
-        self, changes: Mapping[Resource, Sequence[Change]], *, validate_only: bool = False
+        self, changes: Mapping[Resource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> dict[Resource, ClientError | None]:
         return await alter_configs(self._client, changes, validate_only=validate_only)
 
@@ -211,7 +213,7 @@ class Admin:
         return await list_offsets(self._client, moments, committed=committed)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Move the start of logs to the given offsets (HIGH_WATERMARK: drop everything); where they start now."""
+        """Delete the records before the given offsets (HIGH_WATERMARK: all); returns the new log starts."""
 
         async def ask(node: int, asked: dict[TopicPartition, int]) -> dict[TopicPartition, int | ClientError]:
             topics: dict[str, DeleteRecordsTopic] = {}
@@ -232,7 +234,7 @@ class Admin:
         return await ask_leaders(self._client, before, ask)
 
     async def describe_log_dirs(self) -> list[LogDir]:
-        """The log directories of every broker, with what lies in them."""
+        """The log directories of every broker, with their replicas."""
         await self._client.persist(self._client.metadata.all_topics)
         directories: list[LogDir] = []
         for node in self._client.cluster.brokers:
@@ -315,8 +317,9 @@ class Admin:
             for result in answer.results
         ]
 
-    async def _change(self, request: object) -> tuple[Connection, Any]:
-        """Find a broker patiently, then ask once: a second attempt could undo or contradict the first."""
+    async def _change(self, request: object) -> tuple[BrokerConnection, Any]:
+        """Retry until a broker is reached, then send the request once: a second attempt could undo or contradict the
+        first."""
         connection = await self._client.persist(self._client.brokers.any)
         return connection, await connection.call(request, timeout_ms=self._client.request_timeout_ms)
 
@@ -338,5 +341,5 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-def _declined(error: Error, connection: Connection, subject: str, text: str | None) -> Declined:
+def _declined(error: Error, connection: BrokerConnection, subject: str, text: str | None) -> Declined:
     return Declined(error, broker=connection.address, subject=subject, text=text)

@@ -1,22 +1,22 @@
 """Connections to the brokers of a cluster.
 
-Rule 1: one connection per broker and channel, made when first needed and shared by all that need it. Requests that
-        wait at the broker (fetches) have a channel of their own, because answers come in the order of the questions.
-Rule 2: a broker that could not be reached is left alone for a while, longer each time; callers wait for that.
-Rule 3: any broker answers for the cluster. Those the cluster named are tried before the ones the user gave, which are
-        kept for the case that all the others moved.
+Rule 1: one connection per broker and channel, opened when first needed and shared by all callers. Requests that wait at
+        the broker (fetches) have their own channel, because responses come in the order of requests.
+Rule 2: a broker that could not be reached is not retried for a while, longer each time; callers wait for that.
+Rule 3: any broker can answer for the cluster. Brokers named in metadata are tried before the bootstrap addresses, which
+        remain in case all others have moved.
 """
 
 import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.client.connection import Connection, connect
-from ottla.client.core.addresses import Address
-from ottla.client.core.backoff import Backoff
 from ottla.client.core.cluster import Cluster
-from ottla.client.core.errors import ClientError, Disconnected, Unreachable
-from ottla.client.ports import Ports
+from ottla.rpc.addresses import Address
+from ottla.rpc.backoff import Backoff
+from ottla.rpc.connection import BrokerConnection, connect
+from ottla.rpc.errors import ClientError, Disconnected, Unreachable
+from ottla.rpc.ports import Ports
 
 RECONNECT: Final = Backoff(first_ms=50, max_ms=1_000)
 CONNECT_TIMEOUT_MS: Final = 10_000
@@ -27,15 +27,17 @@ MAIN: Final[Channel] = "main"
 
 @dataclass(slots=True)
 class Endpoint:
-    """What is known of one way to one broker."""
+    """The state of one channel to one broker."""
 
-    connection: Connection | None = None
-    connecting: "asyncio.Task[Connection] | None" = None
+    connection: BrokerConnection | None = None
+    connecting: "asyncio.Task[BrokerConnection] | None" = None
     failures: int = 0
     not_before_ms: int = 0
 
 
 class Brokers:
+    """The connections of a client."""
+
     def __init__(self, ports: Ports, bootstrap: list[Address], client_id: str, cluster: Cluster) -> None:
         self._ports = ports
         self._bootstrap = bootstrap
@@ -44,15 +46,15 @@ class Brokers:
         self._endpoints: dict[tuple[Address, Channel], Endpoint] = {}
         self._closed = False
 
-    async def node(self, node_id: int, channel: Channel = MAIN) -> Connection:
+    async def node(self, node_id: int, channel: Channel = MAIN) -> BrokerConnection:
         """A connection to one broker of the cluster."""
         broker = self._cluster.brokers.get(node_id)
         if broker is None:
             raise Unreachable([self._bootstrap[0]], [f"the cluster knows no broker {node_id} at present"])
         return await self._connection(broker.address, channel)
 
-    async def any(self) -> Connection:
-        """A connection to whichever broker can be had soonest."""
+    async def any(self) -> BrokerConnection:
+        """A connection to any broker."""
         for (_, channel), endpoint in self._endpoints.items():
             if channel == MAIN and endpoint.connection is not None and endpoint.connection.usable:
                 return endpoint.connection
@@ -81,7 +83,7 @@ class Brokers:
         self._endpoints.clear()
         await asyncio.sleep(0)  # Lets the transports close their sockets.
 
-    async def _connection(self, address: Address, channel: Channel) -> Connection:
+    async def _connection(self, address: Address, channel: Channel) -> BrokerConnection:
         if self._closed:
             raise Disconnected(address, "this client is closed")
         endpoint = self._endpoints.setdefault((address, channel), Endpoint())
@@ -90,10 +92,10 @@ class Brokers:
         if endpoint.connecting is None:
             endpoint.connecting = asyncio.create_task(self._connect(address, endpoint))
             endpoint.connecting.add_done_callback(_seen)
-        # Shielded: one caller that gives up must not end what the others wait for.
+        # Shielded: a caller that gives up must not cancel the connection attempt of the others.
         return await asyncio.shield(endpoint.connecting)
 
-    async def _connect(self, address: Address, endpoint: Endpoint) -> Connection:
+    async def _connect(self, address: Address, endpoint: Endpoint) -> BrokerConnection:
         try:
             wait_ms = endpoint.not_before_ms - self._ports.clock.monotonic_ms()
             if wait_ms > 0:
@@ -113,7 +115,7 @@ class Brokers:
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:
-    """All callers may be gone by now: a failure that nobody asks for is no fault of the program."""
+    """Retrieve the exception, because all callers may be gone and asyncio would report it as never retrieved."""
     if not task.cancelled():
         task.exception()
 

@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ottla.client.brokers import MAIN, Brokers, Channel
-from ottla.client.connection import Connection
-from ottla.client.core.addresses import parse_bootstrap
-from ottla.client.core.backoff import Backoff
 from ottla.client.core.cluster import Cluster
-from ottla.client.core.errors import ClientError, Misused
+from ottla.client.core.errors import Misused
 from ottla.client.metadata import Metadata
-from ottla.client.ports import Ports, machine_ports
+from ottla.rpc.addresses import parse_bootstrap
+from ottla.rpc.backoff import Backoff
+from ottla.rpc.connection import BrokerConnection
+from ottla.rpc.errors import ClientError
+from ottla.rpc.ports import Ports, machine_ports
 
 T = TypeVar("T")
 RETRY: Final = Backoff(first_ms=100, max_ms=1_000)
@@ -56,20 +57,21 @@ class Client:
     async def close(self) -> None:
         await self.brokers.close()
 
-    async def call_any(self, request: object) -> tuple[Connection, Any]:
-        """Ask whichever broker can be reached; the connection says which it was."""
+    async def call_any(self, request: object) -> tuple[BrokerConnection, Any]:
+        """Send a request to any broker; returns the connection used and the response."""
         connection = await self.brokers.any()
         return connection, await connection.call(request, timeout_ms=self.request_timeout_ms)
 
     async def call_node(
         self, node_id: int, request: object, *, channel: Channel = MAIN, at_most: int | None = None
-    ) -> tuple[Connection, Any]:
-        """Ask one broker."""
+    ) -> tuple[BrokerConnection, Any]:
+        """Send a request to one broker."""
         connection = await self.brokers.node(node_id, channel)
         return connection, await connection.call(request, timeout_ms=self.request_timeout_ms, at_most=at_most)
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], *, retry: Backoff = RETRY) -> T:
-        """Attempt until it succeeds, fails for good, or `api_timeout_ms` is over; the last error tells why."""
+        """Repeat `attempt` until it succeeds, fails permanently, or `api_timeout_ms` is over; then raises the last
+        error."""
         deadline_ms = self.ports.clock.monotonic_ms() + self.api_timeout_ms
         failures = 0
         while True:

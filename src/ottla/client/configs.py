@@ -1,12 +1,12 @@
-"""Settings of topics and brokers: read and changed."""
+"""Read and change settings of topics and brokers."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.core.addresses import Address
-from ottla.client.core.errors import ClientError, Declined, error_of
+from ottla.rpc.addresses import Address
+from ottla.rpc.errors import ClientError, Declined, error_of
 from ottla.wire.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -23,14 +23,14 @@ from ottla.wire.errors import Error
 
 
 class ResourceType(IntEnum):
-    """What has settings; the numbers are Kafka's."""
+    """What a setting belongs to; the numbers are Kafka's."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Resource(NamedTuple):
-    """A topic by name, a broker by its id, or with the name "" the default of all brokers."""
+    """A topic by name, a broker by id, or with the name "" the default of all brokers."""
 
     kind: ResourceType
     name: str
@@ -41,7 +41,7 @@ class Resource(NamedTuple):
         return f"{self.kind.name.lower()} {self.name}"
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are Kafka's."""
 
     UNKNOWN = 0
@@ -55,34 +55,34 @@ class Source(IntEnum):
     GROUP = 8
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
-class Entry(NamedTuple):
-    """One setting as the broker described it."""
+class ConfigEntry(NamedTuple):
+    """One setting as described by the broker."""
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     sensitive: bool
-    synonyms: tuple[Synonym, ...]
+    synonyms: tuple[ConfigSynonym, ...]
     documentation: str
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     name: str
-    operation: Operation
+    operation: ConfigOperation
     value: str | None = None
 
 
@@ -93,8 +93,8 @@ async def describe_configs(
     names: Sequence[str] | None = None,
     synonyms: bool = False,
     documentation: bool = False,
-) -> dict[Resource, list[Entry] | ClientError]:
-    """The settings of each resource, sorted by name, or why they could not be read."""
+) -> dict[Resource, list[ConfigEntry] | ClientError]:
+    """The settings of each resource, sorted by name, or the error."""
     asked = None if names is None else list(names)
     request = DescribeConfigsRequest(
         resources=[
@@ -104,7 +104,7 @@ async def describe_configs(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    outcomes: dict[Resource, list[Entry] | ClientError] = {}
+    outcomes: dict[Resource, list[ConfigEntry] | ClientError] = {}
     connection, answer = await client.persist(lambda: _call(client, request, resources))
     assert isinstance(answer, DescribeConfigsResponse)
     for result in answer.results:
@@ -118,9 +118,9 @@ async def describe_configs(
 
 
 async def alter_configs(
-    client: Client, changes: Mapping[Resource, Sequence[Change]], *, validate_only: bool = False
+    client: Client, changes: Mapping[Resource, Sequence[ConfigChange]], *, validate_only: bool = False
 ) -> dict[Resource, ClientError | None]:
-    """Change some settings of each resource and leave the others; None where it was done."""
+    """Change some settings of each resource and leave the others; None per resource on success."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -134,7 +134,7 @@ async def alter_configs(
         ],
         validate_only=validate_only,
     )
-    # Doing it twice is doing it once, unless something is appended or subtracted: those Kafka makes sets of.
+    # Repeating it is harmless: Kafka treats appended and subtracted values as sets.
     connection, answer = await client.persist(lambda: _call(client, request, list(changes)))
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     outcomes: dict[Resource, ClientError | None] = {}
@@ -149,7 +149,7 @@ async def alter_configs(
 async def _call(
     client: Client, request: object, resources: Sequence[Resource]
 ) -> "tuple[Address, DescribeConfigsResponse | IncrementalAlterConfigsResponse]":
-    """A broker's own settings only that broker knows; all else any broker does."""
+    """Only the broker itself knows its settings; any broker answers for the rest."""
     own = {one.name for one in resources if one.kind is ResourceType.BROKER and one.name}
     if len(own) == 1 and next(iter(own)).isdecimal():
         node = int(next(iter(own)))
@@ -161,23 +161,23 @@ async def _call(
     return connection.address, answer
 
 
-def _entry(result: DescribeConfigsResourceResult) -> Entry:
-    return Entry(
+def _entry(result: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
         result.name,
         result.value,
         _source(result.config_source),
         result.read_only,
         result.is_sensitive,
-        tuple(Synonym(one.name, one.value, _source(one.source)) for one in result.synonyms),
+        tuple(ConfigSynonym(one.name, one.value, _source(one.source)) for one in result.synonyms),
         result.documentation or "",
     )
 
 
-def _source(number: int) -> Source:
+def _source(number: int) -> ConfigSource:
     try:
-        return Source(number)
+        return ConfigSource(number)
     except ValueError:
-        return Source.UNKNOWN
+        return ConfigSource.UNKNOWN
 
 
 def _declined(error: Error, broker: Address, resource: Resource, text: str | None) -> Declined:

@@ -1,15 +1,14 @@
-"""A consumer of partitions it is given.
+"""A consumer of assigned partitions.
 
     async with Consumer(client) as consumer:
         await consumer.assign({TopicPartition("orders", 0): BEGINNING})
         for record in await consumer.poll():
             ...
 
-Rule 1: every record has an outcome of its own. One that cannot be decoded, or a batch that is damaged, never takes its
-        good neighbours with it and never loops in silence: `on_failure` says whether to stop there, skip it with a
-        warning, or hand it out with its `failure`.
-Rule 2: to stop is to raise `RecordFailed`, again at every poll, after all good records before it were given out; `seek`
-        past it goes on.
+Rule 1: a record that cannot be decoded, or a damaged batch, does not affect the records around it and is never retried
+        silently: `on_failure` says whether to stop there, skip it with a warning, or return it with its `failure`.
+Rule 2: to stop means to raise `RecordFailed` at every poll, after all good records before it were returned; `seek` past
+        it continues.
 Rule 3: partitions take turns; see `core/cursors.py`.
 """
 
@@ -20,21 +19,22 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.client.client import Client
-from ottla.client.connection import ANSWER_BYTES_MAX
 from ottla.client.core.cursors import Cursor, Cursors
-from ottla.client.core.errors import ClientError, Misused
+from ottla.client.core.errors import Misused
 from ottla.client.core.names import TopicPartition
 from ottla.client.fetcher import Fetcher, FetchRules
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 from ottla.kernel import Record
 from ottla.observe.trace import warn
+from ottla.rpc.connection import ANSWER_BYTES_MAX
+from ottla.rpc.errors import ClientError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Decode = Callable[[bytes | None], Any]
 
 
 class Start(NamedTuple):
-    """Where to begin: at an offset, or at a moment (milliseconds since 1970, or one of the special ones)."""
+    """Where to begin: at an offset, or at a time (milliseconds since 1970, or a special value)."""
 
     offset: int | None = None
     moment: int | None = None
@@ -45,22 +45,24 @@ END: Final = Start(moment=LATEST)
 
 
 class OnFailure(Enum):
-    """What to do with what cannot be read."""
+    """What to do with a record or batch that cannot be read."""
 
     STOP = "stop"
     SKIP = "skip"
     GIVE = "give"
 
 
-class Failure(NamedTuple):
+class RecordFailure(NamedTuple):
     partition: TopicPartition
     offset: int
-    next_offset: int  # Where to go on after it.
+    next_offset: int  # Where to continue after it.
     reason: str
 
 
 class RecordFailed(ClientError):
-    def __init__(self, failure: Failure) -> None:
+    """Raised for an unreadable record with `OnFailure.STOP`."""
+
+    def __init__(self, failure: RecordFailure) -> None:
         self.failure = failure
         super().__init__(
             f"partition {failure.partition}, offset {failure.offset}: {failure.reason}",
@@ -69,7 +71,7 @@ class RecordFailed(ClientError):
 
 
 class Received(NamedTuple):
-    """A record; with a `failure`, key and value are the bytes as they are, or None of a damaged batch."""
+    """A record. With a `failure`, key and value are the undecoded bytes, or None if the batch is damaged."""
 
     topic: str
     partition: int
@@ -78,10 +80,12 @@ class Received(NamedTuple):
     key: Any
     value: Any
     headers: Headers
-    failure: Failure | None = None
+    failure: RecordFailure | None = None
 
 
 class Consumer:
+    """A consumer of assigned partitions."""
+
     def __init__(
         self,
         client: Client,
@@ -97,9 +101,9 @@ class Consumer:
         fetch_bytes_max: int = 50 * 1024 * 1024,
         partition_bytes_max: int = 1024 * 1024,
     ) -> None:
-        """`committed` leaves out aborted transactions and waits before open ones.
+        """`committed` filters out aborted transactions and does not read past open ones.
 
-        `reset` is where to go when the position is no longer, or not yet, in the log; None makes that an error.
+        `reset` is where to continue when the position is outside of the log; with None that is an error.
         """
         if not 0 < fetch_bytes_max <= ANSWER_BYTES_MAX // 2:
             raise Misused(f"fetch_bytes_max is {fetch_bytes_max}", f"Choose 1 to {ANSWER_BYTES_MAX // 2}.")
@@ -114,7 +118,7 @@ class Consumer:
         rules = FetchRules(committed, sessions, fetch_wait_ms_max, fetch_bytes_min, fetch_bytes_max)
         self._fetcher = Fetcher(client, self._cursors, rules, self._arrived.set)
         self._fetcher.reset_to = None if reset is None else lambda partition: self._resolve({partition: reset})
-        self._stopped_at: Failure | None = None
+        self._stopped_at: RecordFailure | None = None
         self._woken = False
 
     async def __aenter__(self) -> Self:
@@ -129,7 +133,8 @@ class Consumer:
         await self._fetcher.close()
 
     async def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Consume these partitions and no others. Raises ClientError if one does not exist or cannot be asked."""
+        """Consume these partitions and no others. Raises ClientError if one does not exist or its leader cannot be
+        reached."""
         positions = await self._resolve(starts)
         for cursor in list(self._cursors):
             self._cursors.remove(cursor.partition)
@@ -139,13 +144,13 @@ class Consumer:
         self._fetcher.wake()
 
     async def add(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Consume these partitions, too."""
+        """Consume these partitions in addition."""
         for partition, offset in (await self._resolve(starts)).items():
             self._cursors.add(Cursor(partition, offset, self._partition_bytes_max))
         self._fetcher.wake()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Consume these partitions no longer; the others go on undisturbed."""
+        """Stop consuming these partitions; the others continue."""
         for partition in partitions:
             self._cursors.remove(partition)
             if self._stopped_at is not None and self._stopped_at.partition == partition:
@@ -166,7 +171,7 @@ class Consumer:
         self._fetcher.wake()
 
     def wake(self) -> None:
-        """End a `poll` that waits, without records if there are none."""
+        """End a waiting `poll`, possibly without records."""
         self._woken = True
         self._arrived.set()
 
@@ -175,11 +180,11 @@ class Consumer:
         return sorted(cursor.partition for cursor in self._cursors)
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be given out."""
+        """The offset of the next record that `poll` returns."""
         return self._cursor(partition).position
 
     def end(self, partition: TopicPartition) -> int | None:
-        """Where the readable log ended when the broker last told; None before that."""
+        """The end of the readable log when the broker last reported it; None before that."""
         cursor = self._cursor(partition)
         end = cursor.last_stable_offset if self._committed else cursor.high_watermark
         return end if end >= 0 else None
@@ -220,17 +225,17 @@ class Consumer:
         return received or self._at_obstacle()
 
     def _at_obstacle(self) -> list[Received]:
-        """What lies beyond the good records of a partition: an error, or a damaged batch."""
+        """Handle what comes after the good records of a partition: an error, or a damaged batch."""
         cursor = self._cursors.stopped()
         if cursor is None:
             return []
         if cursor.error is not None:
-            error, cursor.error = cursor.error, None  # Polling again tries again.
+            error, cursor.error = cursor.error, None  # The next poll tries again.
             cursor.failing_since_ms = None
             raise error
         damage = cursor.damage
         assert damage is not None
-        failure = Failure(cursor.partition, damage.offset, damage.next_offset, damage.reason)
+        failure = RecordFailure(cursor.partition, damage.offset, damage.next_offset, damage.reason)
         if self._on_failure is OnFailure.STOP:
             self._stopped_at = failure
             raise RecordFailed(failure)
@@ -257,9 +262,9 @@ class Consumer:
             part = "value"
             if self._decode_value is not None:
                 value = self._decode_value(record.value)
-        except Exception as error:  # Whatever a decoder of the user's raises is this record's outcome.
+        except Exception as error:  # Any exception of the user's decoder is this record's failure.
             reason = f"its {part} cannot be decoded: {type(error).__name__}: {error}"
-            failure = Failure(partition, record.offset, record.offset + 1, reason)
+            failure = RecordFailure(partition, record.offset, record.offset + 1, reason)
             key, value = record.key, record.value
         return Received(*partition, record.offset, record.timestamp, key, value, record.headers, failure)
 
@@ -282,5 +287,5 @@ class Consumer:
         }
 
 
-def _skipped(failure: Failure) -> None:
+def _skipped(failure: RecordFailure) -> None:
     warn("client.record_skipped", partition=str(failure.partition), offset=failure.offset, reason=failure.reason)

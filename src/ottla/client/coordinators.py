@@ -1,9 +1,10 @@
-"""Questions that only one broker answers: the coordinator of a group or of a transactional id; or that each answers.
+"""Requests to the coordinator of a group or of a transactional id, and requests to every broker.
 
-Rule 1: every key has an outcome of its own, an answer or a `ClientError`.
-Rule 2: a coordinator that has moved or is not ready is looked up and asked again until the client's `api_timeout_ms`.
-Rule 3: a change is not asked for again when nobody knows whether it was done.
-Rule 4: who asks the same coordinator over and over (`OneCoordinator`) looks it up once, until it says that it is none.
+Rule 1: every key has its own result, an answer or a `ClientError`.
+Rule 2: if a coordinator has moved or is not ready, it is looked up and asked again until the client's `api_timeout_ms`.
+Rule 3: a change is not repeated when its outcome is unknown.
+Rule 4: `OneCoordinator` serves repeated requests to the same coordinator. It looks it up once, until that broker says
+        that it is not the coordinator.
 """
 
 import asyncio
@@ -12,39 +13,39 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from ottla.client.client import Client
-from ottla.client.connection import Connection
-from ottla.client.core.addresses import Address
-from ottla.client.core.backoff import Backoff
 from ottla.client.core.cluster import Broker
-from ottla.client.core.errors import ClientError, Declined, refusal_of
+from ottla.rpc.addresses import Address
+from ottla.rpc.backoff import Backoff
+from ottla.rpc.connection import BrokerConnection
+from ottla.rpc.errors import ClientError, Declined, refusal_of
 from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.errors import Error
 
 A = TypeVar("A")
 Ask = Callable[[int, list[str]], Awaitable[dict[str, A | ClientError]]]
 FINDS_MANY: Final = 4  # First version of FindCoordinator that takes several keys.
-_SOON: Final = Backoff(first_ms=20, max_ms=1_000)  # Markers of a transaction are there in a moment.
+_SOON: Final = Backoff(first_ms=20, max_ms=1_000)  # The markers of a transaction are written within moments.
 _NOT_THERE: Final = (Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE)
 
 
 class CoordinatorType(IntEnum):
-    """What is coordinated; the number is FindCoordinator's."""
+    """The kind of coordinator; the number is FindCoordinator's."""
 
     GROUP = 0
     TRANSACTION = 1
 
     def subject(self, key: str) -> str:
-        """What errors call it."""
+        """The key as error messages name it."""
         return f"{'group' if self is CoordinatorType.GROUP else 'transactional id'} {key}"
 
 
 async def ask_coordinators(
     client: Client, kind: CoordinatorType, keys: Iterable[str], ask: Ask[A], *, changes: bool = False
 ) -> dict[str, A | ClientError]:
-    """Ask each coordinator for all of its keys. `ask` gets a node and keys, and returns an outcome for each."""
+    """Ask each coordinator for all of its keys. `ask` gets a node and keys, and returns a result for each."""
     wanted = list(dict.fromkeys(keys))
     settled: dict[str, A | ClientError] = {}
-    failing: dict[str, ClientError] = {}  # Those that asking again may mend.
+    failing: dict[str, ClientError] = {}  # Errors that a retry may resolve.
 
     async def attempt() -> None:
         failing.clear()
@@ -73,7 +74,7 @@ async def ask_coordinators(
 
 
 class OneCoordinator:
-    """The coordinator of one key, for whoever asks it over and over."""
+    """The coordinator of one key, for repeated requests."""
 
     def __init__(self, client: Client, kind: CoordinatorType, key: str) -> None:
         self.subject = kind.subject(key)
@@ -82,17 +83,18 @@ class OneCoordinator:
 
     async def call(
         self, request: object, code_of: Callable[[Any], int], *, at_most: int | None = None
-    ) -> tuple[Connection, Any]:
-        """The answer, asked for until `api_timeout_ms`; `code_of` finds the error in it, which is raised.
+    ) -> tuple[BrokerConnection, Any]:
+        """Send the request until it succeeds or `api_timeout_ms` is over; `code_of` finds the error code in the
+        response, which is raised.
 
-        For requests that may be sent again whatever has become of the first.
+        Only for requests that may be repeated whatever the outcome of the first.
         """
         return await self._client.persist(lambda: self.call_once(request, code_of, at_most=at_most), retry=_SOON)
 
     async def call_once(
         self, request: object, code_of: Callable[[Any], int], *, at_most: int | None = None
-    ) -> tuple[Connection, Any]:
-        """The answer to one attempt."""
+    ) -> tuple[BrokerConnection, Any]:
+        """Send the request once."""
         if self._node is None:
             found = (await find_coordinators(self._client, self._kind, [self._key]))[self._key]
             if isinstance(found, ClientError):
@@ -112,7 +114,7 @@ class OneCoordinator:
 
 
 async def find_coordinators(client: Client, kind: CoordinatorType, keys: list[str]) -> dict[str, int | ClientError]:
-    """The node that coordinates each key, asked for once."""
+    """The node that coordinates each key; asked once."""
     connection = await client.brokers.any()
     batches = [keys] if connection.version_for(FindCoordinatorRequest) >= FINDS_MANY else [[key] for key in keys]
     found: dict[str, int | ClientError] = {}
@@ -122,15 +124,15 @@ async def find_coordinators(client: Client, kind: CoordinatorType, keys: list[st
 
 
 async def _find(
-    client: Client, connection: Connection, kind: CoordinatorType, keys: list[str]
+    client: Client, connection: BrokerConnection, kind: CoordinatorType, keys: list[str]
 ) -> dict[str, int | ClientError]:
     many = connection.version_for(FindCoordinatorRequest) >= FINDS_MANY
     request = FindCoordinatorRequest(key="" if many else keys[0], key_type=kind, coordinator_keys=keys if many else [])
     answer = await connection.call(request, timeout_ms=client.request_timeout_ms)
     assert isinstance(answer, FindCoordinatorResponse)
-    told = answer.coordinators
+    coordinators = answer.coordinators
     if not many:
-        told = [
+        coordinators = [
             Coordinator(
                 key=keys[0],
                 node_id=answer.node_id,
@@ -141,7 +143,7 @@ async def _find(
             )
         ]
     found: dict[str, int | ClientError] = {}
-    for one in told:
+    for one in coordinators:
         refusal = refusal_of(one.error_code, connection.address, kind.subject(one.key), one.error_message)
         if refusal is not None:
             found[one.key] = refusal
@@ -152,8 +154,8 @@ async def _find(
 
 
 async def ask_every_broker(client: Client, ask: Callable[[int], Awaitable[A]]) -> dict[int, A | ClientError]:
-    """Ask all brokers of the cluster, since each knows a part."""
-    await client.persist(client.metadata.all_topics)  # Names the brokers.
+    """Ask all brokers of the cluster, because each knows only a part."""
+    await client.persist(client.metadata.all_topics)  # Fetches the list of brokers.
 
     async def one(node: int) -> A | ClientError:
         try:

@@ -1,11 +1,11 @@
-"""Keeps the cursors of a consumer supplied.
+"""Fetches records for the cursors of a consumer in the background.
 
-Rule 1: one fetch per leader is under way, on a connection of its own, for those of its partitions that want more.
-Rule 2: a fetch that leaves out partitions because their records are not taken yet waits at the broker only shortly:
-        they may want more soon, and answers come in order.
-Rule 3: an answer counts only for a cursor that still stands where it stood when it was asked.
-Rule 4: what asking again may mend is asked again, more slowly each time, until the client's `api_timeout_ms`; then,
-        and for what it cannot mend, the cursor has an error for the consumer to raise.
+Rule 1: one fetch per leader is in flight, on its own connection, for those of its partitions that need more records.
+Rule 2: a partition that still has unread records is left out of a fetch. Such a fetch waits at the broker only briefly:
+        the partition may need more soon, and responses come in the order of requests.
+Rule 3: a response is used only for cursors that have not moved since the request.
+Rule 4: a retriable error is retried, with growing back-off, until the client's `api_timeout_ms`. After that, and for
+        any other error, the cursor gets the error and the consumer raises it.
 """
 
 import asyncio
@@ -13,28 +13,29 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.core.addresses import Address
-from ottla.client.core.backoff import Backoff
 from ottla.client.core.cursors import Cursor, Cursors
-from ottla.client.core.errors import ClientError, Declined, NoLeader, error_of
+from ottla.client.core.errors import NoLeader
 from ottla.client.core.names import TopicPartition
-from ottla.client.core.session import Asked, FetchSession, SessionRequest
-from ottla.kernel import Aborted, RecordReader
-from ottla.wire.api.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
+from ottla.client.core.session import FetchSession, PartitionFetch, SessionRequest
+from ottla.client.fetch_requests import (
+    WITHOUT_SESSION,
+    FetchLimits,
+    aborted_in,
+    fetch_request,
+    is_out_of_range,
+    refusal_in,
+    send_fetch,
 )
+from ottla.kernel import RecordReader
+from ottla.rpc.addresses import Address
+from ottla.rpc.backoff import Backoff
+from ottla.rpc.errors import ClientError, Declined
+from ottla.wire.api.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.wire.errors import Error
 from ottla.wire.types import NO_UUID
 
-CHANNEL: Final = "fetch"
 SHORT_WAIT_MS: Final = 20
 RETRY: Final = Backoff(first_ms=50, max_ms=1_000)
-_WITH_NAMES: Final = 12  # Last version of Fetch that names topics; later ones carry their ids.
 _NO_EPOCH: Final = -1
 
 Resolve = Callable[[TopicPartition], Awaitable[dict[TopicPartition, int]]]
@@ -67,7 +68,7 @@ class Fetcher:
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
         elif self._runner.done():
-            self._runner.result()  # A defect in here is raised where somebody sees it.
+            self._runner.result()  # The task ended by a defect: raise it to the caller.
 
     def wake(self) -> None:
         self._wake.set()
@@ -91,7 +92,7 @@ class Fetcher:
                 leader = self._client.cluster.leader(cursor.partition)
                 if leader >= 0:
                     by_leader.setdefault(leader, []).append(cursor)
-                elif cursor.not_before_ms <= now:  # Not in trouble already, for want of an answer.
+                elif cursor.not_before_ms <= now:  # `_refresh` has not failed for it just now.
                     exists = self._client.cluster.partition(cursor.partition) is not None
                     self._troubled(cursor, NoLeader(cursor.partition, exists=exists))
             for leader, cursors in by_leader.items():
@@ -124,15 +125,10 @@ class Fetcher:
         session = self._sessions.setdefault(leader, FetchSession())
         wanted = {cursor.partition: self._asked(cursor) for cursor in cursors}
         try:
-            connection = await self._client.brokers.node(leader, CHANNEL)
             request = self._request(session.request(wanted), leader, len(cursors))
             by_name = any(asked.topic_id == NO_UUID for asked in wanted.values())
-            answer: FetchResponse = await connection.call(
-                request,
-                timeout_ms=self._client.request_timeout_ms + request.max_wait_ms,
-                at_most=_WITH_NAMES if by_name else None,
-            )
-            self._answered(session, wanted, answer, connection.address)
+            answer, broker = await send_fetch(self._client, leader, request, by_name=by_name, subject="fetch")
+            self._answered(session, wanted, answer, broker)
         except ClientError as error:
             session.reset()
             for cursor in cursors:
@@ -144,9 +140,9 @@ class Fetcher:
             self._asking.pop(leader, None)
             self._wake.set()
 
-    def _asked(self, cursor: Cursor) -> Asked:
+    def _asked(self, cursor: Cursor) -> PartitionFetch:
         known = self._client.cluster.partition(cursor.partition)
-        return Asked(
+        return PartitionFetch(
             self._client.cluster.topic_id(cursor.partition.topic),
             cursor.fetch_offset,
             _NO_EPOCH if known is None else known.leader_epoch,
@@ -155,23 +151,23 @@ class Fetcher:
 
     def _request(self, session: SessionRequest, leader: int, asked: int) -> FetchRequest:
         led = sum(1 for cursor in self._cursors if self._client.cluster.leader(cursor.partition) == leader)
-        return FetchRequest(
-            max_wait_ms=self._rules.wait_ms_max if asked == led else min(SHORT_WAIT_MS, self._rules.wait_ms_max),
-            min_bytes=self._rules.bytes_min,
-            max_bytes=self._rules.bytes_max,
-            isolation_level=1 if self._rules.committed else 0,
+        wait_ms = self._rules.wait_ms_max if asked == led else min(SHORT_WAIT_MS, self._rules.wait_ms_max)
+        return fetch_request(
+            session.partitions,
+            FetchLimits(wait_ms, self._rules.bytes_min, self._rules.bytes_max),
+            committed=self._rules.committed,
             session_id=session.session_id,
-            session_epoch=session.epoch if self._rules.sessions else -1,
-            topics=_fetch_topics(session.partitions),
-            forgotten_topics_data=_forgotten(session.forgotten),
+            session_epoch=session.epoch if self._rules.sessions else WITHOUT_SESSION,
+            forgotten=session.forgotten,
         )
 
     def _answered(
-        self, session: FetchSession, wanted: dict[TopicPartition, Asked], answer: FetchResponse, broker: Address
+        self,
+        session: FetchSession,
+        wanted: dict[TopicPartition, PartitionFetch],
+        answer: FetchResponse,
+        broker: Address,
     ) -> None:
-        error = error_of(answer.error_code)
-        if error is not Error.NONE:
-            raise Declined(error, broker=broker, subject="fetch")
         if self._rules.sessions:
             session.answered(answer.session_id)
         else:
@@ -187,20 +183,19 @@ class Fetcher:
                     self._supplied(cursor, data, broker)
 
     def _supplied(self, cursor: Cursor, data: PartitionData, broker: Address) -> None:
-        error = error_of(data.error_code)
-        if error is Error.OFFSET_OUT_OF_RANGE:
+        if is_out_of_range(data):
             self._out_of_range(cursor, data, broker)
             return
-        if error is not Error.NONE:
-            self._troubled(cursor, Declined(error, broker=broker, subject=f"partition {cursor.partition}"))
+        refusal = refusal_in(data, cursor.partition, broker)
+        if refusal is not None:
+            self._troubled(cursor, refusal)
             return
         self._failures.pop(cursor.partition, None)
         cursor.high_watermark = data.high_watermark
         cursor.last_stable_offset = data.last_stable_offset
         cursor.log_start_offset = data.log_start_offset
         if data.records:
-            aborted = [Aborted(one.first_offset, one.producer_id) for one in data.aborted_transactions or ()]
-            cursor.take_in(RecordReader(data.records, cursor.fetch_offset, aborted))
+            cursor.take_in(RecordReader(data.records, cursor.fetch_offset, aborted_in(data)))
             self._arrived()
 
     def _out_of_range(self, cursor: Cursor, data: PartitionData, broker: Address) -> None:
@@ -225,7 +220,7 @@ class Fetcher:
         self._wake.set()
 
     def _troubled(self, cursor: Cursor, error: ClientError) -> None:
-        """Try again later, or let the consumer know."""
+        """Retry after a back-off. If that cannot help or takes too long, give the error to the consumer."""
         now = self._clock.monotonic_ms()
         self._client.metadata.stale(cursor.partition.topic)
         if cursor.failing_since_ms is None:
@@ -241,31 +236,3 @@ class Fetcher:
         task = asyncio.create_task(work)
         self._others[task] = None
         task.add_done_callback(lambda done: self._others.pop(done, None))
-
-
-def _fetch_topics(partitions: dict[TopicPartition, Asked]) -> list[FetchTopic]:
-    """In the order of turns: a broker serves in this order until the answer is full."""
-    topics: dict[str, FetchTopic] = {}
-    for partition, asked in partitions.items():
-        entry = topics.setdefault(
-            partition.topic, FetchTopic(topic=partition.topic, topic_id=asked.topic_id, partitions=[])
-        )
-        entry.partitions.append(
-            FetchPartition(
-                partition=partition.partition,
-                current_leader_epoch=asked.leader_epoch,
-                fetch_offset=asked.offset,
-                partition_max_bytes=asked.max_bytes,
-            )
-        )
-    return list(topics.values())
-
-
-def _forgotten(partitions: dict[TopicPartition, Asked]) -> list[ForgottenTopic]:
-    topics: dict[str, ForgottenTopic] = {}
-    for partition, asked in partitions.items():
-        entry = topics.setdefault(
-            partition.topic, ForgottenTopic(topic=partition.topic, topic_id=asked.topic_id, partitions=[])
-        )
-        entry.partitions.append(partition.partition)
-    return list(topics.values())

@@ -1,4 +1,4 @@
-"""A consumer whose partitions a group gives it (KIP-848: Kafka 4.0 or later, and Ottla).
+"""A consumer that is a member of a group (KIP-848: Kafka 4.0 or later, and Ottla).
 
     async with GroupConsumer(client, "billing", ["orders"]) as consumer:
         while True:
@@ -6,14 +6,14 @@
                 ...
             await consumer.commit()
 
-Rule 1: what `poll` gave out is finished when `poll` is called again, and may be committed from then on; `commit` counts
-        all of it.
-Rule 2: partitions come and go in `poll` alone, so nobody loses one while working on its records. Before one goes, what
-        is finished of it is committed.
-Rule 3: heartbeats do not wait for anybody. Who works on records for longer than `rebalance_timeout_ms` after the group
-        wants a partition back is put out of the group.
-Rule 4: a consumer that was put out says so once (`MembershipLost`), and joins again only then: one that does not poll
-        would keep partitions from the others. They have its old ones by now, and read again what it had not committed.
+Rule 1: the records of a `poll` count as processed when `poll` is called again, and may be committed from then on;
+        `commit` commits all of them.
+Rule 2: the assignment changes inside `poll` only, so a partition is never lost while its records are processed. Before
+        a partition is released, its processed records are committed.
+Rule 3: heartbeats run independently of the caller. A caller that processes records for longer than
+        `rebalance_timeout_ms` after a revocation is removed from the group.
+Rule 4: a removed consumer raises `MembershipLost` once, and joins again only after that: a consumer that does not poll
+        would withhold partitions from the others. They own its old ones by then, and read uncommitted records again.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ from typing import Any, Final, Self
 from ottla.client.client import RETRY, Client
 from ottla.client.consumer import BEGINNING, Consumer, Received, Start
 from ottla.client.coordinators import CoordinatorType, OneCoordinator
-from ottla.client.core.errors import ClientError, Declined, MembershipLost
+from ottla.client.core.errors import MembershipLost
 from ottla.client.core.membership import OUT, Membership, Next, Slot
 from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.group_offsets import commit_offsets, settled_offsets
 from ottla.observe.trace import trace, warn
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 
 _STALE_RETRIES: Final = 10
@@ -37,6 +38,8 @@ _STALE: Final = (Error.STALE_MEMBER_EPOCH, Error.UNSTABLE_OFFSET_COMMIT)
 
 
 class GroupConsumer:
+    """A consumer that is a member of a group."""
+
     def __init__(
         self,
         client: Client,
@@ -50,7 +53,7 @@ class GroupConsumer:
         new_member_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         **options: Any,
     ) -> None:
-        """`start` is where a partition begins for which the group has no offset. `options` are `Consumer`'s."""
+        """`start` is where to begin in a partition without a committed offset. `options` are `Consumer`'s."""
         self._client = client
         self._topics = list(topics)
         self._start = start
@@ -65,7 +68,7 @@ class GroupConsumer:
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._names: dict[Slot, TopicPartition] = {}
-        """Of the partitions that are consumed."""
+        """The partitions being consumed."""
         self._finished: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._failure: ClientError | None = None
@@ -82,7 +85,8 @@ class GroupConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Leave the group. Nothing is committed: what was finished and not committed is read again by others."""
+        """Leave the group. Nothing is committed: records that were finished and not committed are read again by
+        others."""
         if self._heart is not None:
             self._heart.cancel()
             await asyncio.gather(self._heart, return_exceptions=True)
@@ -99,12 +103,12 @@ class GroupConsumer:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the group has told what this consumer gets, be it nothing, and it has it."""
+        """Whether this consumer has received its assignment, even an empty one, and consumes it."""
         return self._member.is_settled
 
     @property
     def metadata(self) -> GroupMetadata:
-        """In whose name offsets are committed, for a transaction that does it."""
+        """The member for offset commits inside a transaction."""
         member = self._member
         return GroupMetadata(member.group_id, member.epoch, member.member_id, member.instance_id)
 
@@ -112,7 +116,7 @@ class GroupConsumer:
         return self._consumer.position(partition)
 
     async def poll(self, *, records_max: int = 500, timeout_ms: int = 1_000) -> list[Received]:
-        """The next records; none where `timeout_ms` passes without any, or partitions came or went."""
+        """The next records; none if `timeout_ms` passes without any, or if the assignment changed."""
         if (failure := self._failure) is not None:
             if isinstance(failure, MembershipLost):
                 self._failure = None
@@ -124,7 +128,7 @@ class GroupConsumer:
         return await self._consumer.poll(records_max=records_max, timeout_ms=timeout_ms)
 
     async def commit(self) -> None:
-        """Commit all that `poll` gave out."""
+        """Commit everything that `poll` returned."""
         self._note_finished()
         await self._commit(self._finished)
 
@@ -148,11 +152,11 @@ class GroupConsumer:
                 raise MembershipLost(self._coordinator.subject, error)
             if code not in _STALE:
                 raise error
-            # The group has gone on: the next heartbeat brings the epoch.
+            # The group is at a later epoch, which the next heartbeat brings.
             await asyncio.sleep(RETRY.wait_ms(1, self._client.ports.random) / 1000)
         raise error
 
-    # Partitions come and go.
+    # Changes of the assignment.
 
     async def _reconcile(self) -> None:
         member = self._member
@@ -186,7 +190,7 @@ class GroupConsumer:
             self._committed.pop(name, None)
 
     async def _named(self, slots: list[Slot]) -> dict[Slot, TopicPartition]:
-        """Those whose topic is known by now; one that is new to the cluster may take a moment."""
+        """The partitions whose topic is known by now; a new topic may take a moment."""
         topics = self._client.cluster.topics
         by_id = {topic.topic_id: name for name, topic in topics.items()}
         if any(slot.topic_id not in by_id for slot in slots):
@@ -240,7 +244,7 @@ class GroupConsumer:
             self._consumer.wake()
 
     async def _sleep(self, wait_ms: int | None) -> None:
-        """Until woken, or for so long."""
+        """Sleep until woken, or for `wait_ms`."""
         try:
             async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
                 await self._wake.wait()
@@ -248,6 +252,6 @@ class GroupConsumer:
             pass
 
     def _failed(self, error: ClientError) -> None:
-        """Whoever polls hears of it."""
+        """Report the error at the next poll."""
         self._failure = error
         self._consumer.wake()

@@ -1,9 +1,10 @@
-"""How far groups have come: reading, setting and deleting committed offsets from outside the group.
+"""Read, set and delete committed offsets of groups from outside the group.
 
-Rule 1: only a group without members may have its offsets set: a member would commit over them. The coordinator refuses.
-Rule 2: topics go by name, so the versions that carry ids are not used: offsets of a topic that is gone are found too.
-Rule 3: who has to know what a transaction under way will leave names the partitions. Asked for all of them, a broker
-        leaves out one that has no offset yet but in an open transaction, and says nothing of it.
+Rule 1: only offsets of a group without members may be set: a member would overwrite them. The coordinator refuses
+        otherwise.
+Rule 2: topics are named, so the versions with topic ids are not used: offsets of a deleted topic are found too.
+Rule 3: a caller that needs offsets pending in an open transaction must name the partitions. A request for all of them
+        silently omits a partition whose only offset is in an open transaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +12,9 @@ from typing import Final, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.coordinators import Ask, CoordinatorType, ask_coordinators
-from ottla.client.core.addresses import Address
-from ottla.client.core.errors import ClientError, refusal_of
 from ottla.client.core.names import GroupMetadata, TopicPartition
+from ottla.rpc.addresses import Address
+from ottla.rpc.errors import ClientError, refusal_of
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -47,8 +48,10 @@ Outcomes = dict[TopicPartition, ClientError | None]
 
 
 class Committed(NamedTuple):
+    """A committed offset."""
+
     offset: int
-    leader_epoch: int  # -1: not told.
+    leader_epoch: int  # -1: not sent.
     metadata: str
 
 
@@ -64,7 +67,7 @@ async def committed_offsets(client: Client, group_ids: Iterable[str]) -> dict[st
 async def settled_offsets(
     client: Client, group_ids: Iterable[str], partitions: Iterable[TopicPartition]
 ) -> dict[str, Offsets | ClientError]:
-    """The committed offsets of these partitions, when no transaction is open that may change them (rule 3)."""
+    """The committed offsets of these partitions, once no open transaction may change them (rule 3)."""
     named: dict[str, list[int]] = {}
     for partition in sorted(partitions):
         named.setdefault(partition.topic, []).append(partition.partition)
@@ -79,7 +82,7 @@ async def commit_offsets(
     client: Client, group_id: str, offsets: Mapping[TopicPartition, int], member: GroupMetadata | None = None
 ) -> Outcomes:
     """Commit offsets for a member, or, without one, set those of a group that has no members. A group that does not
-    exist comes into being."""
+    exist is created."""
     committer = member or GroupMetadata(group_id)
 
     async def ask(node: int, _: list[str]) -> dict[str, Outcomes | ClientError]:
@@ -95,7 +98,9 @@ async def commit_offsets(
             generation_id_or_member_epoch=committer.generation_id,
             member_id=committer.member_id,
             group_instance_id=committer.group_instance_id,
-            topics=[OffsetCommitRequestTopic(name=topic, partitions=told) for topic, told in by_topic.items()],
+            topics=[
+                OffsetCommitRequestTopic(name=topic, partitions=partitions) for topic, partitions in by_topic.items()
+            ],
         )
         connection, answer = await client.call_node(node, request, at_most=_WITH_NAMES)
         assert isinstance(answer, OffsetCommitResponse)
@@ -110,7 +115,7 @@ async def commit_offsets(
 
 
 async def delete_offsets(client: Client, group_id: str, partitions: Iterable[TopicPartition]) -> Outcomes:
-    """Forget committed offsets of topics that no member of the group consumes."""
+    """Delete committed offsets of topics that no member of the group consumes."""
     wanted = sorted(set(partitions))
 
     async def ask(node: int, _: list[str]) -> dict[str, Outcomes | ClientError]:
@@ -137,7 +142,7 @@ async def delete_offsets(client: Client, group_id: str, partitions: Iterable[Top
 async def _fetch(
     client: Client, node: int, group_id: str, settled: Mapping[str, list[int]] | None
 ) -> Offsets | ClientError:
-    """All offsets, or those of the partitions that are named, once they are settled."""
+    """All offsets, or those of the named partitions once no transaction is pending."""
     connection = await client.brokers.node(node)
     version = connection.version_for(OffsetFetchRequest, _WITH_NAMES)
     if version >= _MANY_GROUPS:
@@ -174,7 +179,7 @@ async def _fetch(
 
 
 def _by_partition(codes: Mapping[TopicPartition, int], broker: Address, group_id: str) -> Outcomes | ClientError:
-    """An outcome for each partition; one that asking the right broker later would mend is an outcome of them all."""
+    """A result for each partition; an error that a retry at the right broker may resolve applies to all of them."""
     outcomes = {
         partition: refusal_of(code, broker, f"{GROUP.subject(group_id)}, partition {partition}")
         for partition, code in codes.items()

@@ -1,7 +1,7 @@
-"""Groups as their coordinators know them: which there are, who is in them, and removing them.
+"""List, describe and delete groups.
 
-Rule 1: groups of the new protocol (KIP-848) and classic ones are described by two APIs; whoever asks need not know
-        which it is. The new one is asked first: it says of a classic group that there is none of that name.
+Rule 1: consumer groups (KIP-848) and classic groups are described by two APIs; the caller need not know which applies.
+        The newer one is asked first: for a classic group it returns GROUP_ID_NOT_FOUND.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.coordinators import CoordinatorType, ask_coordinators, ask_every_broker
-from ottla.client.core.errors import ClientError, Declined, Unsupported, error_of, refusal_of
 from ottla.client.core.names import TopicPartition
+from ottla.rpc.errors import ClientError, Declined, Unsupported, error_of, refusal_of
 from ottla.wire.api import consumer_group_describe as new_protocol
 from ottla.wire.api import describe_groups as classic_protocol
 from ottla.wire.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -24,15 +24,15 @@ from ottla.wire.schema import message_of
 
 GROUP: Final = CoordinatorType.GROUP
 CONSUMER_PROTOCOL: Final = "consumer"  # The protocol type of groups whose members consume topics.
-FILTERS_STATES: Final = 4  # First versions of ListGroups that filter.
+FILTERS_STATES: Final = 4  # First version of ListGroups with filters.
 FILTERS_TYPES: Final = 5
-DEAD: Final = "Dead"  # What old brokers say of a group that does not exist.
+DEAD: Final = "Dead"  # The state that old brokers return for a group that does not exist.
 NOT_OF_THE_NEW_PROTOCOL: Final = (Error.GROUP_ID_NOT_FOUND, Error.UNSUPPORTED_VERSION)
 
 
 class GroupListing(NamedTuple):
     group_id: str
-    group_type: str  # Empty from a broker too old to tell, as is the state.
+    group_type: str  # Empty from a broker too old to send it, as is the state.
     state: str
     protocol_type: str
     coordinator: int
@@ -44,7 +44,7 @@ class GroupMember(NamedTuple):
     client_id: str
     host: str
     assignment: list[TopicPartition]
-    target: list[TopicPartition] | None = None  # What it is to have once the group is balanced; None in classic groups.
+    target: list[TopicPartition] | None = None  # The assignment once the group is balanced; None in classic groups.
     epoch: int | None = None
 
 
@@ -56,7 +56,7 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     assignor: str
     members: list[GroupMember]
-    epoch: int | None = None  # Of groups of the new protocol.
+    epoch: int | None = None  # Of consumer groups (KIP-848).
     assignment_epoch: int | None = None
 
 
@@ -160,7 +160,7 @@ async def _describe_classic(client: Client, node: int, ids: list[str]) -> dict[s
         if error is Error.NONE and group.group_state == DEAD:
             error = Error.GROUP_ID_NOT_FOUND
         if error is not Error.NONE:
-            # The broker's text would speak of classic groups alone, and this one is of neither kind.
+            # The broker's text would mention classic groups only, and this group is of neither kind.
             text = None if error is Error.GROUP_ID_NOT_FOUND else group.error_message
             subject = GROUP.subject(group.group_id)
             outcomes[group.group_id] = Declined(error, broker=connection.address, subject=subject, text=text)
@@ -186,11 +186,12 @@ def _classic_member(member: classic_protocol.DescribedGroupMember, *, consumes: 
 
 
 def _assigned(data: bytes) -> list[TopicPartition]:
-    """What the group's leader assigned; nothing where its bytes make no sense: the broker passes them on unread."""
+    """The partitions that the group's leader assigned; none if the bytes are invalid: the broker does not check
+    them."""
     if len(data) < 2:
         return []
     newest = message_of(ConsumerProtocolAssignment).versions[-1]
-    version = min(int.from_bytes(data[:2], "big", signed=True), newest)  # Later versions only add at the end.
+    version = min(int.from_bytes(data[:2], "big", signed=True), newest)  # Later versions only add fields at the end.
     try:
         assignment, _ = decode_from(ConsumerProtocolAssignment, max(version, 0), data, 2)
     except Malformed:
@@ -203,4 +204,4 @@ def _partitions(topics: Iterable[tuple[str, list[int]]]) -> list[TopicPartition]
 
 
 def _host(text: str) -> str:
-    return text.removeprefix("/")  # Java writes an address that has no name with a slash before it.
+    return text.removeprefix("/")  # Java puts a slash before an address without a host name.

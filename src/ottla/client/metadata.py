@@ -1,9 +1,9 @@
-"""The client's view of the cluster, kept fresh.
+"""The client's cluster metadata and its refreshes.
 
-Rule 1: a topic is asked for when it is first needed, when an error says that it moved, and when it is five minutes old.
+Rule 1: a topic is requested when first needed, when an error says that it moved, and when it is five minutes old.
 Rule 2: callers that need topics at the same time share a request.
-Rule 3: a topic that a broker does not know (yet) is asked for again until the caller's time is up: a topic that was
-        just created, here or by asking, takes a moment to be known everywhere.
+Rule 3: a topic that a broker does not know is requested again until the caller's time-out: a topic that was just
+        created takes a moment to be known everywhere.
 """
 
 import asyncio
@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.client.brokers import Brokers
-from ottla.client.core.backoff import Backoff
 from ottla.client.core.cluster import NO_NODE, Cluster, Partition, Topic
-from ottla.client.core.errors import ClientError, Declined, NoLeader, error_of
+from ottla.client.core.errors import NoLeader
 from ottla.client.core.names import TopicPartition
-from ottla.client.ports import Ports
 from ottla.observe.trace import trace
+from ottla.rpc.backoff import Backoff
+from ottla.rpc.errors import ClientError, Declined, error_of
+from ottla.rpc.ports import Ports
 from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.errors import Error
 
@@ -25,6 +26,8 @@ RETRY: Final = Backoff(first_ms=50, max_ms=1_000)
 
 
 class Metadata:
+    """The metadata of a client."""
+
     def __init__(self, ports: Ports, brokers: Brokers, cluster: Cluster, request_timeout_ms: int) -> None:
         self._ports = ports
         self._brokers = brokers
@@ -34,7 +37,7 @@ class Metadata:
         self._lock = asyncio.Lock()
 
     def stale(self, topic: str) -> None:
-        """What is known of the topic has proved wrong: ask before using it again."""
+        """Mark a topic as outdated: refresh it before its next use."""
         self._known_at_ms.pop(topic, None)
 
     def is_fresh(self, topic: str) -> bool:
@@ -42,12 +45,12 @@ class Metadata:
         return known_at_ms is not None and self._ports.clock.monotonic_ms() - known_at_ms < FRESH_MS
 
     async def all_topics(self) -> dict[str, Topic]:
-        """Every topic of the cluster, asked for now."""
+        """Request all topics of the cluster now."""
         await self._ask(None, create=False)
         return self.cluster.topics
 
     async def topic(self, name: str, *, timeout_ms: int, create: bool = False) -> Topic:
-        """A topic that exists; `create`: let the broker make it if it does that by itself. Raises ClientError."""
+        """A topic that exists. `create`: allow the broker to create it automatically. Raises ClientError."""
         deadline_ms = self._ports.clock.monotonic_ms() + timeout_ms
         failures = 0
         while True:
@@ -68,7 +71,7 @@ class Metadata:
             await asyncio.sleep(wait_ms / 1000)
 
     async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> Partition:
-        """A partition with its leader. Raises `NoLeader` when there is none, for the caller to wait and ask again."""
+        """A partition with its leader. Raises `NoLeader` if there is none; the caller waits and asks again."""
         topic = await self.topic(partition.topic, timeout_ms=timeout_ms)
         if not 0 <= partition.partition < len(topic.partitions):
             self.stale(partition.topic)
@@ -80,7 +83,7 @@ class Metadata:
         return found
 
     async def refresh(self, topics: Iterable[str], *, create: bool = False) -> None:
-        """Ask for those of the topics that are not fresh."""
+        """Request the given topics that are outdated."""
         names = list(topics)
         async with self._lock:
             wanted = [name for name in names if not self.is_fresh(name)]

@@ -1,12 +1,12 @@
-"""Offsets by time, and the first and last ones."""
+"""Look up offsets by time, and the first and last offsets."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined, error_of
 from ottla.client.core.names import TopicPartition
 from ottla.client.leaders import ask_leaders
+from ottla.rpc.errors import ClientError, Declined, error_of
 from ottla.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -16,14 +16,14 @@ from ottla.wire.api.list_offsets import (
 )
 from ottla.wire.errors import Error
 
-# Moments that are no times; a time is milliseconds since 1970.
+# Special values; a time is milliseconds since 1970.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
 
 class OffsetAt(NamedTuple):
-    """What was found; offset and timestamp are -1 where no record is that late."""
+    """The result; offset and timestamp are -1 if no record is that late."""
 
     offset: int
     timestamp: int
@@ -33,7 +33,7 @@ class OffsetAt(NamedTuple):
 async def list_offsets(
     client: Client, moments: Mapping[TopicPartition, int], *, committed: bool = False
 ) -> dict[TopicPartition, OffsetAt]:
-    """The first offset at or after each moment. `committed`: the end is where the first open transaction begins."""
+    """The first offset at or after each time. `committed`: the end is where the first open transaction begins."""
 
     async def ask(node: int, asked: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAt | ClientError]:
         request = ListOffsetsRequest(

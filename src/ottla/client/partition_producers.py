@@ -1,12 +1,12 @@
-"""Producers as the leader of a partition remembers them, and ending a transaction there that nobody else ends."""
+"""Producer state of partition leaders, and aborting a hanging transaction in one partition."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, refusal_of
 from ottla.client.core.names import TopicPartition
 from ottla.client.leaders import ask_leaders
+from ottla.rpc.errors import ClientError, refusal_of
 from ottla.wire.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 from ottla.wire.api.write_txn_markers import (
     WritableTxnMarker,
@@ -19,12 +19,14 @@ NONE_YET: Final = -1
 
 
 class ProducerState(NamedTuple):
+    """The state of a producer in one partition."""
+
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int  # -1 before the producer's first marker.
-    txn_start_offset: int | None  # None while it has no transaction open here.
+    txn_start_offset: int | None  # None while it has no open transaction in this partition.
 
 
 async def describe_producers(
@@ -63,9 +65,9 @@ async def describe_producers(
 
 
 async def write_abort_marker(client: Client, partition: TopicPartition, producer: ProducerState) -> None:
-    """End a transaction in one partition by a marker that no coordinator decided on.
+    """Abort a transaction in one partition by a marker without its coordinator.
 
-    Asked once: a second marker could meet the producer's next transaction.
+    Sent once: a second marker could hit the producer's next transaction.
     """
     led = await client.persist(lambda: client.metadata.leader(partition, timeout_ms=0))
     marker = WritableTxnMarker(
@@ -73,7 +75,7 @@ async def write_abort_marker(client: Client, partition: TopicPartition, producer
         producer_epoch=producer.producer_epoch,
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
-        # Before a producer's first marker the leader knows no epoch of its coordinator; 0 is not above any.
+        # Before a producer's first marker the leader has no coordinator epoch, and accepts 0.
         coordinator_epoch=max(producer.coordinator_epoch, 0),
     )
     connection, answer = await client.call_node(led.leader, WriteTxnMarkersRequest(markers=[marker]))

@@ -1,60 +1,50 @@
-"""A producer: records in, deliveries out.
+"""Sends records to topics, and reports the delivery of each record.
 
     async with Producer(client) as producer:
         delivery = await producer.send("orders", b"value", key=b"key")
 
-Rule 1: `send` never waits. It returns a future at once, also for a topic nobody has asked about yet; when the buffer is
-        full it raises `BufferFull`, and `room` waits until it is not.
-Rule 2: every future ends: with a `Delivery`, with `DeliveryFailed` (the record is not in the log and never will be), or
-        with `DeliveryUnknown` (no answer came).
-Rule 3: what is retried keeps its order and, with `idempotent`, is stored once.
-Rule 4: with a `transactional_id` records are taken in a transaction only, and one that fails takes it along.
+Rule 1: `send` never waits. It returns a future at once, even if the topic's metadata is not known yet. If the buffer is
+        full, it raises `BufferFull`; `room` waits until there is space.
+Rule 2: every future completes: with a `Delivery`, with `DeliveryFailed` (the record is not in the log and never will
+        be), or with `DeliveryUnknown` (no response came, so the record may be in the log).
+Rule 3: a retried batch keeps its place in the order. With `idempotent` it is stored only once.
+Rule 4: with a `transactional_id`, records are accepted only inside a transaction. A record that is not delivered fails
+        the transaction.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.client.client import RETRY, Client
 from ottla.client.core.accumulator import Accumulator, Batch, Bytes, Draft, Headers, checked_text
-from ottla.client.core.addresses import Address
-from ottla.client.core.errors import (
-    BufferFull,
-    ClientError,
-    Declined,
-    DeliveryFailed,
-    DeliveryUnknown,
-    Misused,
-    RecordTooLarge,
-    error_of,
-)
+from ottla.client.core.errors import BufferFull, DeliveryFailed, Misused, RecordTooLarge
 from ottla.client.core.identities import Identities
 from ottla.client.core.names import TopicPartition
 from ottla.client.core.partitioner import StickyPartition, partition_of_key
-from ottla.client.produce_requests import answers_by_partition, produce_request
+from ottla.client.leaders import find_leaders, known_leader
+from ottla.client.produce_requests import ALL, BatchAnswer, new_producer_id, send_batches
 from ottla.client.transactions import Transactions
 from ottla.kernel import HEADER_SIZE, Codec
 from ottla.observe.trace import warn
-from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.api.produce import PartitionProduceResponse, ProduceResponse
+from ottla.rpc.errors import ClientError, Declined
+from ottla.wire.api.produce import PartitionProduceResponse
 from ottla.wire.errors import Error
-from ottla.wire.types import NO_UUID
 
-ALL: Final = -1
 RECORD_BYTES_MAX: Final = 1_048_588
-"""Kafka's default of message.max.bytes, so that what is refused is refused here, at once, with both numbers."""
+"""Kafka's default of message.max.bytes. `send` refuses a larger record at once, with both sizes in the error."""
 
-_WITH_NAMES: Final = 12  # Last version of Produce that names topics; later ones carry their ids.
 _FOREIGN: Final = frozenset(
     {Error.UNKNOWN_PRODUCER_ID, Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH}
 )
-"""The broker does not know this producer, or not at this sequence: a new identity helps."""
+"""The broker does not know this producer id, or expects another sequence: a new producer id may help."""
 
 
 class Delivery(NamedTuple):
-    """Where a record is; the offset is -1 if the broker was not asked (acks=0) or had stored it before."""
+    """Where a record was stored. The offset is -1 if it is unknown: with acks=0, or if an earlier attempt stored it."""
 
     topic: str
     partition: int
@@ -88,19 +78,22 @@ class Producer:
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
     ) -> None:
-        """`acks` is 0, 1 or ALL; `idempotent` is on with ALL unless said otherwise.
+        """`acks` is 0, 1 or ALL. By default, `idempotent` is true with ALL and false otherwise.
 
-        With a `transactional_id` everything is sent in transactions; see `transaction`.
+        With a `transactional_id` all records are sent in transactions; see `transaction`.
 
-        From `send` on a record has `delivery_timeout_ms` to be delivered: finding its topic and all attempts
-        included. The default is the client's `api_timeout_ms`.
+        A record must be delivered within `delivery_timeout_ms` after `send`, including the look-up of its topic and
+        all attempts. The default is the client's `api_timeout_ms`.
         """
         if acks not in (0, 1, ALL):
-            raise Misused(f"acks is {acks}", "0 is no answer, 1 the leader, -1 every in-sync replica.")
+            raise Misused(f"acks is {acks}", "Use 0 (no response), 1 (the leader) or -1 (all in-sync replicas).")
         if idempotent and acks != ALL:
-            raise Misused(f"an idempotent producer with acks={acks}", "It needs acks=-1 (all).")
+            raise Misused(f"the producer is idempotent and has acks={acks}", "Use acks=-1 (all), or idempotent=False.")
         if transactional_id is not None and (idempotent is False or acks != ALL or not transactional_id):
-            raise Misused("transactions that are not idempotent", "They need a transactional_id and acks=-1 (all).")
+            raise Misused(
+                f"transactional_id is {transactional_id!r}, acks={acks}, idempotent={idempotent}",
+                "Transactions need an id that is not empty, acks=-1 (all), and must be idempotent.",
+            )
         self._client = client
         self._clock = client.ports.clock
         self._acks = acks
@@ -129,7 +122,7 @@ class Producer:
         self._finding: dict[str, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
-        self._settled = asyncio.Event()  # Pulses whenever records leave.
+        self._settled = asyncio.Event()  # Set whenever records were delivered, failed or scheduled for a retry.
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -153,7 +146,7 @@ class Producer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> "asyncio.Future[Delivery]":
-        """Take a record. Raises BufferFull, RecordTooLarge or Misused, and then has not taken it."""
+        """Accept a record for sending. If BufferFull, RecordTooLarge or Misused is raised, it was not accepted."""
         if self._closed:
             raise Misused("the producer is closed")
         if self._transactions is not None:
@@ -164,7 +157,7 @@ class Producer:
         draft = Draft.of(self._clock.wall_ms() if timestamp is None else timestamp, key, value, headers, delivered)
         size = draft.size_max
         if size + HEADER_SIZE > self._record_bytes_max:
-            # The bound is generous; only a record that may be too large is worth the exact answer.
+            # `size_max` is an upper bound. The exact size is computed only for a record that may be too large.
             size = len(Batch(TopicPartition(topic, -1), 0, [draft]).build(Codec.NONE, None))
             if size > self._record_bytes_max:
                 raise RecordTooLarge(f"topic {topic}", size, self._record_bytes_max, "record_bytes_max")
@@ -182,28 +175,28 @@ class Producer:
 
     @property
     def transactions(self) -> Transactions:
-        """To begin and end transactions one by one."""
+        """The transactions of this producer, for a caller that begins and ends each one itself."""
         if self._transactions is None:
-            raise Misused("a producer without transactions", "Give it a transactional_id.")
+            raise Misused("the producer has no transactional_id", "Give it a transactional_id to use transactions.")
         return self._transactions
 
     def transaction(self) -> AbstractAsyncContextManager[Transactions]:
-        """What is sent in this block counts when it is left, or never."""
+        """A block that is one transaction: it commits at the end of the block, and aborts on an exception."""
         return self.transactions.transaction()
 
     @property
     def has_room(self) -> bool:
-        """Whether the buffer takes any record; false is early enough for `send` not to raise."""
+        """Whether the buffer has space for a record of the largest size, so that `send` cannot raise BufferFull."""
         return self._has_room(self._record_bytes_max)
 
     async def room(self) -> None:
-        """Wait until the buffer takes any record again."""
+        """Wait until the buffer has space for a record of the largest size."""
         while not self.has_room:
             self._settled.clear()
             await self._settled.wait()
 
     async def flush(self) -> None:
-        """Send all that was taken, without lingering, and wait until nothing is left."""
+        """Send all accepted records without waiting for `linger_ms`. Returns when each is delivered or has failed."""
         while not self._records.empty or self._unrouted:
             self._records.flush(self._clock.monotonic_ms())
             self._wake.set()
@@ -211,7 +204,7 @@ class Producer:
             await self._settled.wait()
 
     async def discard(self, reason: ClientError) -> None:
-        """Fail all that was not sent, and wait until nothing is under way."""
+        """Fail all records that are not sent yet, and wait for the batches in flight."""
         while True:
             for batch in self._records.give_up_waiting():
                 self._failed(batch, reason)
@@ -225,7 +218,7 @@ class Producer:
             await self._settled.wait()
 
     async def close(self, *, flush: bool = True) -> None:
-        """End; without `flush` what was not delivered fails. A transaction that is open is aborted."""
+        """Close the producer. Without `flush` the undelivered records fail. An open transaction is aborted."""
         if self._transactions is not None:
             await self._transactions.close()
         if flush and self._runner is not None and not self._runner.done():
@@ -286,26 +279,13 @@ class Producer:
 
     async def _find_leaders(self, topics: list[str]) -> None:
         try:
-            for topic in topics:
-                self._client.metadata.stale(topic)
-            await self._client.metadata.refresh(topics)
-            if not all(map(self._all_led, topics)):
-                await asyncio.sleep(RETRY.wait_ms(1, self._client.ports.random) / 1000)  # Elections take a moment.
-        except ClientError as error:
-            warn("client.leader_not_found", topics=topics, reason=error)
-            await asyncio.sleep(RETRY.wait_ms(2, self._client.ports.random) / 1000)
+            error = await find_leaders(self._client, topics)
+            if error is not None:
+                warn("client.leader_not_found", topics=topics, reason=error)
         finally:
             for topic in topics:
                 self._finding.pop(topic, None)
             self._wake.set()
-
-    def _all_led(self, topic: str) -> bool:
-        known = self._client.cluster.topics.get(topic)
-        return known is not None and len(known.led) == len(known.partitions)
-
-    def _leader(self, partition: TopicPartition) -> int | None:
-        leader = self._client.cluster.leader(partition)
-        return leader if leader >= 0 and self._client.metadata.is_fresh(partition.topic) else None
 
     # -- Sending
 
@@ -315,7 +295,7 @@ class Producer:
             now = self._clock.monotonic_ms()
             for batch in self._records.expired(now):
                 self._failed(batch, Misused("its time is over", "Raise delivery_timeout_ms if brokers need longer."))
-            requests, leaderless = self._records.take(now, self._leader, self._request_bytes)
+            requests, leaderless = self._records.take(now, partial(known_leader, self._client), self._request_bytes)
             for node, groups in requests.items():
                 for batches in groups:
                     self._spawn(self._deliver(node, batches))
@@ -326,7 +306,7 @@ class Producer:
             await self._sleep_until(self._records.next_deadline(self._finding))
 
     async def _sleep_until(self, deadline_ms: int | None) -> None:
-        """Until woken or the deadline."""
+        """Sleep until `_wake` is set or the deadline has passed; None means no deadline."""
         wait_s = None if deadline_ms is None else max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
         try:
             async with asyncio.timeout(wait_s):
@@ -337,29 +317,26 @@ class Producer:
     async def _deliver(self, node: int, batches: list[Batch]) -> None:
         try:
             await self._identify(batches)
-            request = produce_request(self._client, batches, acks=self._acks, codec=self._codec, level=self._level)
-            at_most = _WITH_NAMES if any(topic.topic_id == NO_UUID for topic in request.topic_data) else None
-            if self._transactions is not None:
-                await self._transactions.admit(batches)
-                request.transactional_id = self._transactions.transactional_id
-                at_most = self._transactions.produce_version_max or at_most
-            connection = await self._client.brokers.node(node)
-            if self._acks == 0:
-                await connection.tell(request, at_most=at_most)
-                for batch in batches:
-                    self._acknowledged(batch, None)
-                return
-            timeout_ms = min(
-                self._client.request_timeout_ms, self._records.left_ms(batches, self._clock.monotonic_ms())
-            )
-            answer: ProduceResponse = await connection.call(request, timeout_ms=timeout_ms, at_most=at_most)
         except ClientError as error:
             for batch in batches:
                 self._not_appended(batch, error)
             return
-        answers = answers_by_partition(answer, self._client.cluster)
-        for batch in batches:
-            self._answered(batch, answers.get(batch.partition), connection.address)
+        answers = await send_batches(
+            self._client,
+            node,
+            batches,
+            timeout_ms=lambda: self._request_timeout_ms(batches),
+            acks=self._acks,
+            codec=self._codec,
+            level=self._level,
+            transactions=self._transactions,
+        )
+        for answer in answers:
+            self._answered(answer)
+
+    def _request_timeout_ms(self, batches: list[Batch]) -> int:
+        left_ms = self._records.left_ms(batches, self._clock.monotonic_ms())
+        return min(self._client.request_timeout_ms, left_ms)
 
     async def _identify(self, batches: list[Batch]) -> None:
         if self._identities is None:
@@ -368,35 +345,22 @@ class Producer:
             while not self._identities.stamp(batch):
                 async with self._identifying:
                     if self._identities.current is None:
-                        self._identities.current = await self._new_producer_id()
+                        self._identities.current = await new_producer_id(self._client)
 
-    async def _new_producer_id(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
-        connection, answer = await self._client.call_any(request)
-        assert isinstance(answer, InitProducerIdResponse)
-        error = error_of(answer.error_code)
-        if error is not Error.NONE:
-            raise Declined(error, broker=connection.address, subject="producer id")
-        return answer.producer_id, answer.producer_epoch
+    # -- Results of batches
 
-    # -- The fate of batches
-
-    def _answered(self, batch: Batch, told: PartitionProduceResponse | None, broker: Address) -> None:
-        code = Error.NETWORK_EXCEPTION if told is None else error_of(told.error_code)
-        if code in (Error.NONE, Error.DUPLICATE_SEQUENCE_NUMBER):
-            self._acknowledged(batch, told)
-            return
-        refused = {} if told is None else {one.batch_index: one.batch_index_error_message for one in told.record_errors}
-        text = next(iter(refused.values())) if refused else told.error_message if told else None
-        error = Declined(code, broker=broker, subject=f"partition {batch.partition}", text=text)
-        if refused and not batch.maybe_written:
-            # The broker took nothing, and says which records are to blame: the others need not suffer.
+    def _answered(self, answer: BatchAnswer) -> None:
+        batch, error = answer.batch, answer.error
+        if error is None:
+            self._acknowledged(batch, answer.response)
+        elif (refused := answer.refused_records) and not batch.maybe_written:
+            # The broker stored nothing and names the invalid records. The others are sent again without them.
             batch.attempts += 1
             gone = self._records.without(batch, refused)
             self._fail(gone, DeliveryFailed(f"partition {batch.partition}", error))
             self._moved_on()
-            return
-        self._not_appended(batch, error)
+        else:
+            self._not_appended(batch, error)
 
     def _acknowledged(self, batch: Batch, told: PartitionProduceResponse | None) -> None:
         if self._identities is not None:
@@ -412,8 +376,7 @@ class Producer:
         self._moved_on()
 
     def _not_appended(self, batch: Batch, error: ClientError) -> None:
-        batch.attempts += 1
-        batch.maybe_written = batch.maybe_written or error.unknown_outcome
+        batch.attempt_failed(error)
         self._client.metadata.stale(batch.partition.topic)
         code = error.error if isinstance(error, Declined) else None
         retriable = error.retriable
@@ -435,15 +398,14 @@ class Producer:
         self._failed(batch, error)
 
     def _failed(self, batch: Batch, error: ClientError) -> None:
-        """The batch has left; tell those who wait."""
+        """Fail the futures of a batch that was removed from the accumulator."""
         if batch.maybe_written:
             self._renew(batch.partition)
-        verdict: Callable[[str, ClientError], ClientError] = DeliveryUnknown if batch.maybe_written else DeliveryFailed
-        self._fail(batch.drafts, verdict(f"partition {batch.partition}", error))
+        self._fail(batch.drafts, batch.delivery_error(error))
         self._moved_on()
 
     def _renew(self, partition: TopicPartition) -> bool:
-        """Whether the partition goes on under another producer id; a transaction has only one."""
+        """Give the partition another producer id. Returns False if it cannot have one: a transaction has only one."""
         if self._identities is None or self._transactions is not None:
             return False
         self._identities.renew(partition)
@@ -456,14 +418,14 @@ class Producer:
             if not draft.token.done():
                 draft.token.set_exception(error)
                 if self._transactions is not None:
-                    draft.token.exception()  # The transaction's end tells it: asyncio need not warn of it.
+                    draft.token.exception()  # The commit raises it, so asyncio need not warn of an unread exception.
 
     def _moved_on(self) -> None:
         self._wake.set()
         self._settled.set()
 
     def _stopped(self, task: "asyncio.Task[None]") -> None:
-        """A defect in here ends the producer and every future: none may be left pending."""
+        """If a task of the producer ended by a defect, close the producer and fail all futures, so that none waits."""
         if not task.cancelled() and (defect := task.exception()) is not None:
             self._closed = True
             self._drop(ClientError(f"the producer failed: {defect!r}"))
@@ -472,7 +434,7 @@ class Producer:
 
     def _drop(self, error: ClientError) -> None:
         for batch in self._records.give_up():
-            # What is under way may arrive all the same.
+            # A batch in flight may still be stored.
             batch.maybe_written = batch.maybe_written or bool(batch.data)
             self._failed(batch, error)
         for topic, waiting in self._unrouted.items():

@@ -1,4 +1,5 @@
-"""What a transactional producer asks of coordinators. All of it may be asked again, whatever became of it before."""
+"""The requests of a transactional producer to coordinators. All of them may be repeated, whatever the outcome
+before."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -35,6 +36,8 @@ Offsets = Mapping[TopicPartition, int | Committed]
 
 
 class TransactionRequests:
+    """The requests of one transactional producer."""
+
     def __init__(self, client: Client, transactional_id: str) -> None:
         self._client = client
         self._transactional_id = transactional_id
@@ -46,14 +49,14 @@ class TransactionRequests:
         return self._coordinator.subject
 
     async def init(self, timeout_ms: int, expected: ProducerIdentity | None) -> tuple[ProducerIdentity, bool]:
-        """The producer's identity, and whether the cluster has transactions of version 2."""
+        """The producer's identity, and whether the cluster uses transaction version 2."""
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=-1 if expected is None else expected.producer_id,
             producer_epoch=-1 if expected is None else expected.epoch,
         )
-        connection, answer = await self._coordinator.call(request, lambda told: told.error_code)
+        connection, answer = await self._coordinator.call(request, lambda answer: answer.error_code)
         assert connection.versions is not None
         level = connection.versions.features.get(_FEATURE, 0)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch), level >= _EPOCH_PER_TRANSACTION
@@ -77,7 +80,7 @@ class TransactionRequests:
             producer_epoch=who.epoch,
             group_id=group_id,
         )
-        await self._coordinator.call(request, lambda told: told.error_code)
+        await self._coordinator.call(request, lambda answer: answer.error_code)
 
     async def commit_offsets(
         self, who: ProducerIdentity, offsets: Offsets, group: GroupMetadata, *, is_version_2: bool
@@ -111,7 +114,7 @@ class TransactionRequests:
         await coordinator.call(request, _worst_of_offsets, at_most=None if is_version_2 else _OFFSETS_V1)
 
     async def end(self, who: ProducerIdentity, *, commit: bool, is_version_2: bool) -> ProducerIdentity:
-        """Whom the producer goes on as."""
+        """End the transaction; returns the producer's next identity."""
         request = EndTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=who.producer_id,
@@ -119,7 +122,7 @@ class TransactionRequests:
             committed=commit,
         )
         at_most = None if is_version_2 else _END_V1
-        _, answer = await self._coordinator.call(request, lambda told: told.error_code, at_most=at_most)
+        _, answer = await self._coordinator.call(request, lambda answer: answer.error_code, at_most=at_most)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch) if is_version_2 else who
 
 
@@ -130,18 +133,18 @@ def _indexes_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[in
     return topics
 
 
-def _worst_of_partitions(told: AddPartitionsToTxnResponse) -> int:
-    """Where one is refused, the others were not attempted, which says nothing."""
+def _worst_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
+    """The first error that has a cause: if one partition is refused, the others have OPERATION_NOT_ATTEMPTED."""
     return _worst(
         one.partition_error_code
-        for topic in told.results_by_topic_v3_and_below
+        for topic in answer.results_by_topic_v3_and_below
         for one in topic.results_by_partition
         if one.partition_error_code != Error.OPERATION_NOT_ATTEMPTED
     )
 
 
-def _worst_of_offsets(told: TxnOffsetCommitResponse) -> int:
-    return _worst(one.error_code for topic in told.topics for one in topic.partitions)
+def _worst_of_offsets(answer: TxnOffsetCommitResponse) -> int:
+    return _worst(one.error_code for topic in answer.topics for one in topic.partitions)
 
 
 def _worst(codes: Iterable[int]) -> int:

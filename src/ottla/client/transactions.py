@@ -1,14 +1,14 @@
-"""The transactions of a producer: what it sends in one counts whole or not at all.
+"""The transactions of a producer: all records of one become visible, or none.
 
     async with Producer(client, transactional_id="copier") as producer:
         async with producer.transaction() as transaction:
             producer.send("copies", record.value)
             await transaction.send_offsets({partition: record.offset + 1}, GroupMetadata("copier"))
 
-Rule 1: leaving the block commits; an exception in it aborts, and so does a commit that fails. What was raised goes on.
-Rule 2: `TransactionFailed` is about this transaction: aborted, it may be done again. `ProducerFenced` is about the
-        producer: somebody else has its transactional id. `EndUnknown`: ask for the same end again.
-Rule 3: an abort drops what was not sent, and waits for what is under way: it must not arrive after the end.
+Rule 1: leaving the block commits; an exception in it aborts, and so does a commit that fails. The exception propagates.
+Rule 2: `TransactionFailed` concerns this transaction: abort it and repeat it. `ProducerFenced` concerns the producer:
+        another one has its transactional id. `EndUnknown`: request the same end again.
+Rule 3: an abort drops unsent records, and waits for batches in flight, which must not arrive after the end.
 """
 
 import asyncio
@@ -18,24 +18,26 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from ottla.client.client import Client
 from ottla.client.core.accumulator import Batch
-from ottla.client.core.errors import ClientError, Declined, EndUnknown, Misused, ProducerFenced, TransactionFailed
+from ottla.client.core.errors import EndUnknown, Misused, ProducerFenced, TransactionFailed
 from ottla.client.core.identities import Identities
 from ottla.client.core.names import GroupMetadata
 from ottla.client.core.transaction import Phase, ProducerIdentity, TransactionState
 from ottla.client.transaction_requests import Offsets, TransactionRequests
 from ottla.observe.trace import warn
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 
 T = TypeVar("T")
 
 PRODUCE_V1: Final = 11
-"""Last version of Produce with which the broker does not enlist partitions."""
+"""Last version of Produce with which the broker does not add partitions to the transaction."""
 _FENCING: Final = (Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH, Error.INVALID_PRODUCER_ID_MAPPING)
-"""From a coordinator. Where records are written an old epoch may be that of a transaction which took too long."""
+"""Fencing errors from a coordinator. From a partition leader an old epoch may also mean that the transaction timed
+out."""
 
 
 class Outbox(Protocol):
-    """What transactions ask of their producer."""
+    """The producer as its transactions use it."""
 
     async def flush(self) -> None: ...
 
@@ -43,6 +45,8 @@ class Outbox(Protocol):
 
 
 class Transactions:
+    """The transactions of one producer."""
+
     def __init__(
         self, client: Client, outbox: Outbox, identities: Identities, transactional_id: str, timeout_ms: int
     ) -> None:
@@ -55,7 +59,7 @@ class Transactions:
         self._enlisting = asyncio.Lock()
 
     async def init(self) -> None:
-        """Take the transactional id: fence who had it, and have ended what it left open."""
+        """Acquire the transactional id: fences its previous owner and aborts its open transaction."""
         if self._state.phase is Phase.NEW:
             await self._init(None)
 
@@ -63,13 +67,13 @@ class Transactions:
         self._state.begin()
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit offsets of a group with the transaction: each is that of the next record to be read."""
+        """Commit a group's offsets with the transaction; each is the offset of the next record to read."""
         self._state.check_open()
-        self._state.told()
+        self._state.request_sent()
         await self._asked(self._send_offsets(offsets, group))
 
     async def commit(self) -> None:
-        """Raises TransactionFailed if anything was not delivered; the transaction can only be aborted then."""
+        """Raises TransactionFailed if a record was not delivered; then the transaction can only be aborted."""
         self._state.prepare_commit()
         await self._outbox.flush()
         self._state.decide_commit()
@@ -94,21 +98,21 @@ class Transactions:
             raise
 
     async def close(self) -> None:
-        """Abort what is open, if that can be done; otherwise the coordinator does it when the time is over."""
+        """Abort an open transaction if possible; otherwise the coordinator does it after the time-out."""
         if self._state.may_abort:
             try:
                 await self.abort()
             except ClientError as error:
                 warn("client.transaction_left", transactional_id=self.transactional_id, reason=error)
 
-    # What the producer asks and tells.
+    # Called by the producer.
 
     def check_open(self) -> None:
         self._state.check_open()
 
     async def admit(self, batches: Sequence[Batch]) -> None:
-        """Batches are about to be sent: the coordinator must know first, where it does not find out by itself."""
-        self._state.told()
+        """Called before batches are sent: adds their partitions at the coordinator, unless the broker does it."""
+        self._state.request_sent()
         wanted = [batch.partition for batch in batches]
         if self._state.to_enlist(wanted):
             async with self._enlisting:
@@ -118,7 +122,7 @@ class Transactions:
                     self._state.enlisted(missing)
 
     def lost(self, error: ClientError) -> None:
-        """Records that were taken will not be delivered, or nobody knows whether they were."""
+        """Called when records were not delivered, or it is unknown whether they were: fails the transaction."""
         self._state.lost_batch = True
         self._state.failed(error)
 
@@ -126,7 +130,7 @@ class Transactions:
     def produce_version_max(self) -> int | None:
         return None if self._state.is_version_2 else PRODUCE_V1
 
-    # Asking.
+    # Requests.
 
     @property
     def _identity(self) -> ProducerIdentity:
@@ -145,7 +149,7 @@ class Transactions:
         await self._ask.commit_offsets(self._identity, offsets, group, is_version_2=is_version_2)
 
     async def _end(self, *, commit: bool) -> None:
-        after = await self._asked(self._told_end(commit=commit), ends="commit" if commit else "abort")
+        after = await self._asked(self._request_end(commit=commit), ends="commit" if commit else "abort")
         if self._state.must_renew:
             await self._init(after)
             return
@@ -153,8 +157,8 @@ class Transactions:
             self._identities.restart(after)
         self._state.ended(after)
 
-    async def _told_end(self, *, commit: bool) -> ProducerIdentity:
-        """Whom the producer goes on as."""
+    async def _request_end(self, *, commit: bool) -> ProducerIdentity:
+        """Request the end; returns the producer's next identity."""
         state, before = self._state, self._identity
         if not state.must_end:
             return before
@@ -162,11 +166,12 @@ class Transactions:
             return await self._ask.end(before, commit=commit, is_version_2=state.is_version_2)
         except Declined as error:
             if error.error is Error.INVALID_TXN_STATE and not commit and state.must_renew:
-                return before  # What was to open the transaction never arrived.
+                return before  # No request that would have opened the transaction arrived.
             raise
 
     async def _asked(self, asking: Coroutine[Any, Any, T], *, ends: str = "") -> T:
-        """The answer; an error tells what it means for the transaction. `ends`: what was asked for decides it."""
+        """Await a response. An error is translated to its meaning for the transaction. `ends`: the request commits or
+        aborts it."""
         state = self._state
         try:
             return await asking

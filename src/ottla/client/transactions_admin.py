@@ -1,18 +1,18 @@
-"""Transactions as their coordinators know them: which there are, what is in them, and ending one from outside."""
+"""List and describe transactions, and fence a producer."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.coordinators import CoordinatorType, ask_coordinators, ask_every_broker
-from ottla.client.core.errors import ClientError, Unsupported, refusal_of
 from ottla.client.core.names import TopicPartition
+from ottla.rpc.errors import ClientError, Unsupported, refusal_of
 from ottla.wire.api.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.api.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 TRANSACTION: Final = CoordinatorType.TRANSACTION
-FILTERS_DURATION: Final = 1  # First version of ListTransactions that does.
+FILTERS_DURATION: Final = 1  # First version of ListTransactions with a duration filter.
 ANY_DURATION: Final = -1
 
 
@@ -90,10 +90,10 @@ async def describe_transactions(
 
 
 async def fence_producer(client: Client, transactional_id: str, *, timeout_ms: int) -> None:
-    """Take the transactional id away from its producer, which aborts what that has open; returns when it is aborted.
+    """Fence the producer of a transactional id, which aborts its open transaction; returns when it is aborted.
 
-    The coordinator keeps `timeout_ms` as the id's transaction time-out. Asking again is safe: the last one
-    to ask has it.
+    The coordinator keeps `timeout_ms` as the id's transaction time-out. Repeating is safe: the last request owns the
+    id.
     """
 
     async def ask(node: int, _: list[str]) -> dict[str, ClientError | None]:

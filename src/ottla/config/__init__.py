@@ -1,12 +1,12 @@
-"""Settings: one declaration each, and the values that count for a broker, its topics and groups.
+"""Settings: one declaration each, and the effective values of a broker, its topics and groups.
 
 Every setting is a name of this package, whichever area declares it: `config[SEGMENT_BYTES]`, `config[LISTENERS]`.
 """
 
 from ottla.config.config import Config as Config
+from ottla.config.config import ConfigSource as ConfigSource
+from ottla.config.config import ConfigSynonym as ConfigSynonym
 from ottla.config.config import InvalidConfig as InvalidConfig
-from ottla.config.config import Origin as Origin
-from ottla.config.config import Source as Source
 from ottla.config.groups import *  # noqa: F403
 from ottla.config.log import *  # noqa: F403
 from ottla.config.metrics import *  # noqa: F403

@@ -1,15 +1,15 @@
 """Values of settings, in layers.
 
-What counts first: the topic's (or group's) own, this broker's dynamic value, the cluster's dynamic value, the broker's
-file, the default.
+Precedence, highest first: the topic's (or group's) own value, this broker's dynamic value, the cluster's dynamic value,
+the broker's file, the default.
 
-Rule 1: every text is parsed when its layer is made; reading a value is one dictionary look-up and cannot fail.
-Rule 2: every value knows the layer and the name it came from, which DescribeConfigs shows as source and synonyms.
-Rule 3: a layer is taken whole. A coarser unit in it (log.retention.hours) beats a finer one (log.retention.ms) in the
-        layers below.
-Rule 4: all that is wrong is said at once, each with the name, the value and what is allowed.
+Rule 1: every text is parsed when its layer is created; reading a value is one dictionary look-up and cannot fail.
+Rule 2: every value records its layer and name, which DescribeConfigs shows as source and synonyms.
+Rule 3: a layer takes precedence as a whole. A coarser unit in it (log.retention.hours) beats a finer one
+        (log.retention.ms) in the layers below.
+Rule 4: all problems are reported at once, each with the name, the value and what is allowed.
 Rule 5: an unknown name is refused for a topic or group. A broker keeps it in `unknown` for a warning, because Kafka's
-        own file must work and may hold settings of plugins.
+        own file must work and may contain settings of plugins.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,14 +40,14 @@ Values = dict[Setting[Any], Any]
 
 
 class InvalidConfig(Refused):
-    """Settings that cannot be; `problems` has one sentence for each."""
+    """Invalid settings; `problems` has one sentence for each."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
         super().__init__(Error.INVALID_CONFIG, "; ".join(self.problems))
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from, by the numbers that DescribeConfigs sends."""
 
     TOPIC = 1
@@ -62,32 +62,32 @@ class Source(IntEnum):
     GROUP = 8
 
 
-class Origin(NamedTuple):
-    """One place that names a value for a setting: the layer, the name used there, the text (`None` for a secret)."""
+class ConfigSynonym(NamedTuple):
+    """One layer that sets a value: its source, the name used there, the text (`None` for a secret)."""
 
-    source: Source
+    source: ConfigSource
     name: str
     text: str | None
 
 
 class _Layer(NamedTuple):
-    source: Source
+    source: ConfigSource
     texts: dict[str, str]
     values: Values
 
 
 class _Broker(NamedTuple):
-    """What all topics and groups of a broker share."""
+    """The layers that all topics and groups of a broker share."""
 
     layers: tuple[_Layer, ...]
-    """What counts first, first."""
+    """Highest precedence first."""
     values: Values
     of_topics: Values
     of_groups: Values
 
 
 class _Own(Values):
-    """The values that a topic or group can have of its own; for anything else the broker's are looked up."""
+    """The values that a topic or group may override; everything else is looked up in the broker's."""
 
     __slots__ = ("broker",)
 
@@ -100,12 +100,12 @@ class _Own(Values):
 
 
 class Config:
-    """What counts for one topic or group, or for the broker where none says otherwise. Never changes."""
+    """The effective values of one topic or group, or of the broker. Immutable."""
 
     __slots__ = ("_broker", "_own", "_values")
 
     def __init__(self, broker: _Broker, own: _Layer | None, values: Values) -> None:
-        """Use `of`, and then `for_topic` and its like: they share what the broker's layers say."""
+        """Use `of`, then `for_topic` and the like: they share the broker's layers."""
         self._broker = broker
         self._own = own
         self._values = values
@@ -119,17 +119,17 @@ class Config:
         on_cluster: Mapping[str, str] | None = None,
         on_broker: Mapping[str, str] | None = None,
     ) -> "Config":
-        """A broker's file, and what was set on the running cluster for every broker and for this one.
+        """The configuration of a broker: its file, and the dynamic values of the cluster and of this broker.
 
-        With `overrides`, by the topic's names: what counts for a topic there.
+        With `overrides`, by the topic's names: the configuration of a topic there.
         """
         problems: list[str] = []
         layers = tuple(
             _broker_layer(source, texts or {}, problems)
             for source, texts in (
-                (Source.BROKER, on_broker),
-                (Source.CLUSTER, on_cluster),
-                (Source.BROKER_FILE, _both_node_ids(broker or {})),
+                (ConfigSource.BROKER, on_broker),
+                (ConfigSource.CLUSTER, on_cluster),
+                (ConfigSource.BROKER_FILE, _both_node_ids(broker or {})),
             )
         )
         values = _stacked(layers)
@@ -148,7 +148,7 @@ class Config:
         return cls(shared, None, values)
 
     def with_dynamic(self, *, on_cluster: Mapping[str, str], on_broker: Mapping[str, str]) -> "Config":
-        """The same broker with other values set on the running cluster."""
+        """The same broker with other dynamic values."""
         return Config.of(broker=self._broker.layers[-1].texts, on_cluster=on_cluster, on_broker=on_broker)
 
     def for_topic(self, overrides: Mapping[str, str]) -> "Config":
@@ -163,17 +163,17 @@ class Config:
     def for_group(self, overrides: Mapping[str, str]) -> "Config":
         """The same broker's values with a group's overrides."""
         problems: list[str] = []
-        layer = _own_layer(Source.GROUP, GROUP_SETTINGS, overrides, unknown_group_setting, problems)
+        layer = _own_layer(ConfigSource.GROUP, GROUP_SETTINGS, overrides, unknown_group_setting, problems)
         values = _Own(self._broker.of_groups | layer.values, self._broker.values)
         problems.extend(_conflicts(GROUP_SETTINGS.values(), values))
         _refuse(problems)
         return Config(self._broker, layer, values)
 
     def for_client_metrics(self, overrides: Mapping[str, str]) -> "Config":
-        """The same broker's values with a subscription to clients' metrics."""
+        """The same broker's values with the settings of one client metrics subscription."""
         problems: list[str] = []
         known = CLIENT_METRICS_SETTINGS
-        layer = _own_layer(Source.CLIENT_METRICS, known, overrides, unknown_client_metrics_setting, problems)
+        layer = _own_layer(ConfigSource.CLIENT_METRICS, known, overrides, unknown_client_metrics_setting, problems)
         _refuse(problems)
         return Config(self._broker, layer, _Own(layer.values, self._broker.values))
 
@@ -186,7 +186,7 @@ class Config:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names in the broker's layers that are no settings, in the file's order."""
+        """Names in the broker's layers that are not settings, in the file's order."""
         names = [name for layer in reversed(self._broker.layers) for name in layer.texts]
         return tuple(dict.fromkeys(name for name in names if broker_setting(name) is None))
 
@@ -195,18 +195,18 @@ class Config:
         return [unknown_broker_setting(name) for name in self.unknown]
 
     def text(self, setting: Setting[Any]) -> str | None:
-        """The value as DescribeConfigs shows it: `None` where there is none, or it is a secret."""
+        """The value as DescribeConfigs shows it; `None` if there is none, or it is a secret."""
         value = self[setting]
         return None if value is None or setting.secret else setting.type.show(value)
 
-    def origins(self, setting: Setting[Any]) -> list[Origin]:
-        """Everything that names a value for `setting`, what counts first."""
+    def origins(self, setting: Setting[Any]) -> list[ConfigSynonym]:
+        """All values named for `setting`, highest precedence first."""
         origins = []
         if self._own:
             for one in (setting.overruled_by, setting):
                 name = one and (one.topic or one.name)
                 if one and name in self._own.texts:
-                    # As it was understood: a list without what stood twice, a number without spaces.
+                    # In normalized form: a list without duplicates, a number without spaces.
                     origins.append(_origin(one, self._own.source, name, one.type.show(self._own.values[one])))
         names = _names_on_broker(setting)
         for layer in self._broker.layers:
@@ -216,15 +216,15 @@ class Config:
         stand_in = names[-1] if names else setting
         if stand_in.default is not None and setting.scope not in (Scope.TOPIC, Scope.CLIENT_METRICS):
             text = stand_in.type.show(stand_in.default)
-            origins.append(_origin(stand_in, Source.DEFAULT, stand_in.name, text))
+            origins.append(_origin(stand_in, ConfigSource.DEFAULT, stand_in.name, text))
         return origins
 
-    def source(self, setting: Setting[Any]) -> Source:
+    def source(self, setting: Setting[Any]) -> ConfigSource:
         origins = self.origins(setting)
-        return origins[0].source if origins else Source.DEFAULT
+        return origins[0].source if origins else ConfigSource.DEFAULT
 
     def is_set(self, setting: Setting[Any]) -> bool:
-        return self.source(setting) is not Source.DEFAULT
+        return self.source(setting) is not ConfigSource.DEFAULT
 
 
 _DEFAULTS: Values = {setting: setting.default for setting in SETTINGS}
@@ -239,23 +239,23 @@ def _names_on_broker(setting: Setting[Any]) -> list[Setting[Any]]:
     return own + [fallback for fallback, _ in setting.falls_back_to]
 
 
-def _origin(setting: Setting[Any], source: Source, name: str, text: str) -> Origin:
-    return Origin(source, name, None if setting.secret else text)
+def _origin(setting: Setting[Any], source: ConfigSource, name: str, text: str) -> ConfigSynonym:
+    return ConfigSynonym(source, name, None if setting.secret else text)
 
 
 def _both_node_ids(file: Mapping[str, str]) -> Mapping[str, str]:
-    """node.id and broker.id name the same thing: a file that has one has both."""
+    """node.id and broker.id are synonyms: a file that has one has both."""
     given = file.get(NODE_ID.name, file.get(BROKER_ID.name))
     return file if given is None else {**file, NODE_ID.name: given, BROKER_ID.name: file.get(BROKER_ID.name, given)}
 
 
-def _broker_layer(source: Source, texts: Mapping[str, str], problems: list[str]) -> _Layer:
+def _broker_layer(source: ConfigSource, texts: Mapping[str, str], problems: list[str]) -> _Layer:
     values: Values = {}
     for name, text in texts.items():
         setting = broker_setting(name)
         if setting is None:
             continue
-        if source is not Source.BROKER_FILE and (reason := _cannot_change(setting, name, source)):
+        if source is not ConfigSource.BROKER_FILE and (reason := _cannot_change(setting, name, source)):
             problems.append(reason)
             continue
         value = _parsed(setting, name, text, problems)
@@ -264,29 +264,29 @@ def _broker_layer(source: Source, texts: Mapping[str, str], problems: list[str])
     return _Layer(source, dict(texts), values)
 
 
-def _cannot_change(setting: Setting[Any], name: str, source: Source) -> str:
-    """Why a running cluster does not take a value for this; empty when it does."""
+def _cannot_change(setting: Setting[Any], name: str, source: ConfigSource) -> str:
+    """Why a running cluster cannot change this setting; empty if it can."""
     if name != setting.name:
-        if source is Source.CLUSTER and setting.update is not Update.CLUSTER_WIDE:
+        if source is ConfigSource.CLUSTER and setting.update is not Update.CLUSTER_WIDE:
             return f"{name}: every broker has its own value of this; set it for one broker"
         return ""
     if setting.update is Update.READ_ONLY:
         return f"{name}: cannot change while the broker runs; set it in the broker's file and start it again"
     if setting.per_listener:
         return f"{name}: can change only for one listener; set listener.name.NAME.{name}"
-    if source is Source.CLUSTER and setting.update is Update.PER_BROKER:
+    if source is ConfigSource.CLUSTER and setting.update is Update.PER_BROKER:
         return f"{name}: every broker has its own value of this; set it for one broker"
     return ""
 
 
 def _own_layer(
-    source: Source, known: Known, texts: Mapping[str, str], unknown: Callable[[str], str], problems: list[str]
+    source: ConfigSource, known: Known, texts: Mapping[str, str], unknown: Callable[[str], str], problems: list[str]
 ) -> _Layer:
     values: Values = {}
     for name, text in texts.items():
         setting = known.get(name)
         if setting is None:
-            # Finding out what was meant takes a while; after some it is no longer of help.
+            # Searching for similar names takes time; after some problems it does not help any more.
             problems.append(unknown(name) if len(problems) < _HINTS_MAX else f"{name}: no such setting")
         elif (value := _parsed(setting, name, text, problems)) is not None:
             values[setting] = value
@@ -294,7 +294,7 @@ def _own_layer(
 
 
 def _topic(broker: _Broker, overrides: Mapping[str, str], problems: list[str]) -> tuple[_Layer, Values]:
-    layer = _own_layer(Source.TOPIC, TOPIC_SETTINGS, overrides, unknown_topic_setting, problems)
+    layer = _own_layer(ConfigSource.TOPIC, TOPIC_SETTINGS, overrides, unknown_topic_setting, problems)
     values = _Own(broker.of_topics | layer.values, broker.values)
     for setting in _OVERRULED:
         if setting.overruled_by in layer.values:
@@ -328,7 +328,7 @@ def _stacked(layers: tuple[_Layer, ...]) -> Values:
 
 
 def _conflicts(settings: Iterable[Setting[Any]], values: Values) -> Iterable[str]:
-    """What is wrong between settings that are each right."""
+    """The errors of settings that are valid one by one but contradict each other."""
 
     def shown(setting: Setting[Any]) -> str:
         name = setting.topic if setting.topic and isinstance(values, _Own) else setting.name

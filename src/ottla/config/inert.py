@@ -1,4 +1,4 @@
-"""Why a setting has no effect yet: each reason once, named by the declarations it holds for."""
+"""The reasons why settings have no effect yet. A declaration refers to its reason by name."""
 
 JAVA_ONLY = "it names something of Java's"
 NO_ACLS = "authorization is not built yet"

@@ -1,10 +1,10 @@
-"""Where a node is reached: what `listeners` and the settings around it say, put together.
+"""The listeners of a node, from `listeners` and the settings around it.
 
-Rule 1: names of listeners are upper-case and unique; `listener.security.protocol.map` says what each speaks.
-Rule 2: a port belongs to one listener, but for 0 (any free one) and for one IPv4 beside one IPv6 address.
-Rule 3: what `controller.listener.names` names is the quorum's, everything else the clients' and brokers'.
-Rule 4: clients are told `advertised.listeners`, or `listeners` where that is not set; an empty host there stands for
-        the machine's own name, and 0.0.0.0 is nowhere that a client could connect to.
+Rule 1: names of listeners are upper-case and unique; `listener.security.protocol.map` gives the protocol of each.
+Rule 2: a port belongs to one listener, except 0 (any free one) and one IPv4 beside one IPv6 address.
+Rule 3: the listeners in `controller.listener.names` are the quorum's, all others the clients' and brokers'.
+Rule 4: clients get `advertised.listeners`, or `listeners` if that is not set. An empty host there means the machine's
+        own name; 0.0.0.0 is refused, because no client can connect to it.
 """
 
 import ipaddress
@@ -32,7 +32,7 @@ _HOST_AND_PORT = re.compile(r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)")
 
 
 class Protocol(IntEnum):
-    """What is spoken on a connection, by the numbers that brokers register."""
+    """The security protocol of a connection, by the numbers that brokers register."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -62,18 +62,18 @@ class Voter(NamedTuple):
 
 
 class Listeners(NamedTuple):
-    """A node's listeners, by whom they are for."""
+    """A node's listeners by purpose."""
 
     clients: tuple[Endpoint, ...]
     controllers: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
-    """What clients and brokers are told, by the names of `clients`."""
+    """The addresses for clients and brokers, by the names of `clients`."""
     between_brokers: str
     """The name of the listener that other brokers use."""
 
 
 def listeners(config: Config) -> Listeners:
-    """All of them; `InvalidConfig` says everything that is wrong."""
+    """All listeners. Raises `InvalidConfig` with every problem."""
     problems: list[str] = []
     protocols = _protocols(config, problems)
     bound = _endpoints(LISTENERS, config[LISTENERS], protocols, problems)
@@ -83,11 +83,11 @@ def listeners(config: Config) -> Listeners:
         raise InvalidConfig(problems)
     controller_names = {name.upper() for name in config[CONTROLLER_LISTENER_NAMES] or ()}
     clients = tuple(one for one in bound if one.name not in controller_names)
-    told = tuple(one for one in advertised or bound if one.name not in controller_names)
+    for_clients = tuple(one for one in advertised or bound if one.name not in controller_names)
     found = Listeners(
         clients,
         tuple(one for one in bound if one.name in controller_names),
-        told,
+        for_clients,
         (config[INTER_BROKER_LISTENER_NAME] or config[SECURITY_INTER_BROKER_PROTOCOL]).upper(),
     )
     problems += _shared_ports(bound)
@@ -100,7 +100,7 @@ def listeners(config: Config) -> Listeners:
 
 
 def voters(config: Config) -> tuple[Voter, ...]:
-    """The quorum's voters as the file names them; none where the metadata log does."""
+    """The quorum's voters from the file; none if the metadata log has them."""
     problems, found = [], []
     for entry in config[CONTROLLER_QUORUM_VOTERS]:
         number, _, address = entry.partition("@")
@@ -144,7 +144,7 @@ def _protocols(config: Config, problems: list[str]) -> dict[str, Protocol]:
 
 
 def _names_security(config: Config) -> bool:
-    """A node that speaks TLS or SASL anywhere must say so for its controller's listeners too."""
+    """Whether TLS or SASL is used anywhere: then the controller's listeners need an explicit protocol too."""
     names = [*(config[CONTROLLER_LISTENER_NAMES] or ()), *(one.partition(":")[0] for one in config[LISTENERS])]
     return any(name.upper() in Protocol.__members__ and name.upper() != "PLAINTEXT" for name in names)
 
@@ -207,12 +207,12 @@ def _wrong_for_roles(config: Config, found: Listeners, controller_names: set[str
 
 
 def _wrong_for_brokers(config: Config, found: Listeners) -> Iterable[str]:
-    told = {one.name for one in found.advertised}
+    for_clients = {one.name for one in found.advertised}
     where = ADVERTISED_LISTENERS if config[ADVERTISED_LISTENERS] else LISTENERS
-    if not told:
+    if not for_clients:
         yield f"{where.name}: none is left for clients; all are among {CONTROLLER_LISTENER_NAMES.name}"
         return
-    for name in sorted(told - {one.name for one in found.clients}):
+    for name in sorted(for_clients - {one.name for one in found.clients}):
         yield f"{ADVERTISED_LISTENERS.name}: {name} is not among {LISTENERS.name}"
     for one in found.advertised:
         if one.host == ANYWHERE:
@@ -222,8 +222,8 @@ def _wrong_for_brokers(config: Config, found: Listeners) -> Iterable[str]:
             )
     if config.is_set(INTER_BROKER_LISTENER_NAME) and config.is_set(SECURITY_INTER_BROKER_PROTOCOL):
         yield f"set {INTER_BROKER_LISTENER_NAME.name} or {SECURITY_INTER_BROKER_PROTOCOL.name}, not both"
-    elif found.between_brokers not in told:
+    elif found.between_brokers not in for_clients:
         yield (
             f"{INTER_BROKER_LISTENER_NAME.name}={found.between_brokers}: "
-            f"must be one of the listeners that are advertised: {', '.join(sorted(told))}"
+            f"must be one of the listeners that are advertised: {', '.join(sorted(for_clients))}"
         )

@@ -1,4 +1,4 @@
-"""The broker's own settings about logs: where they lie, how often they are looked after, how much that may cost."""
+"""The broker's settings about logs: directories, maintenance intervals and its costs."""
 
 from ottla.config.inert import NO_CORDON, NO_PEERS, NO_PLUGINS
 from ottla.config.notation import (

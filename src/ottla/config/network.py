@@ -1,4 +1,4 @@
-"""Listeners, connections and requests: where the broker is reached, and how much it takes on at a time."""
+"""Listeners, connections and requests: addresses and limits of the broker."""
 
 from ottla.config.inert import NO_PEERS, NO_PURGE, NO_QUOTAS, NO_SECURITY, NO_UNSTABLE, ONE_LOOP
 from ottla.config.notation import (

@@ -41,7 +41,7 @@ _TYPE_NUMBERS = {
 
 
 class Scope(IntEnum):
-    """What settings belong to, by the numbers that requests about settings send."""
+    """What a setting belongs to, by the numbers that requests about settings send."""
 
     TOPIC = 2
     BROKER = 4
@@ -50,7 +50,7 @@ class Scope(IntEnum):
 
 
 class Update(Enum):
-    """How a running cluster takes a new value, in Kafka's words."""
+    """How a running cluster accepts a new value, in Kafka's terms."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -58,7 +58,7 @@ class Update(Enum):
 
 
 class Secret:
-    """A password or key. It shows itself to nobody: `reveal` must be called for it."""
+    """A password or key. It is never shown; only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -80,7 +80,7 @@ class Secret:
 
 @dataclass(frozen=True, eq=False)
 class ValueType(Generic[T]):
-    """A kind of value. `parse` takes trimmed text and raises `ValueError` saying what it expected."""
+    """A type of values. `parse` takes trimmed text and raises `ValueError` with what it expected."""
 
     kafka: str
     parse: Callable[[str], T]
@@ -89,7 +89,7 @@ class ValueType(Generic[T]):
 
     @property
     def number(self) -> int:
-        """What DescribeConfigs sends for it."""
+        """The number of the type in DescribeConfigs."""
         return _TYPE_NUMBERS[self.kafka]
 
 
@@ -128,7 +128,7 @@ def _list(text: str) -> tuple[str, ...]:
     items = _items(text)
     if "" in items:
         raise ValueError("a list without empty items, separated by commas")
-    return tuple(dict.fromkeys(items))  # What stands there twice counts once, as in Kafka.
+    return tuple(dict.fromkeys(items))  # Duplicates count once, as in Kafka.
 
 
 def _items(text: str) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def _share_start(text: str) -> str:
 
 
 def _show_double(number: float) -> str:
-    """As Java writes it, because clients compare what DescribeConfigs says."""
+    """As Java formats it, because clients compare the values in DescribeConfigs."""
     return repr(float(number)).upper().replace("E+", "E")
 
 
@@ -164,13 +164,13 @@ String = ValueType("STRING", str, str)
 ShareStart = ValueType("STRING", _share_start, str)
 ListOf = ValueType("LIST", _list, ",".join)
 ReplicaList = ValueType("LIST", _items, ",".join)
-"""What it may hold is checked where it is changed, so that a topic which has something else can be opened."""
+"""The contents are checked when the setting is changed, so that a topic with other contents can be opened."""
 ClassName = ValueType("CLASS", str, str)
 Password = ValueType("PASSWORD", Secret, lambda _: HIDDEN)
 
 
 def optional(type: ValueType[T]) -> ValueType[T | None]:  # noqa: A002 - the notation reads better with the plain word
-    """The same type for a setting that may be absent. Only absence gives `None`: no text stands for it."""
+    """The same type for a setting that may be absent. Only absence gives `None`: no text does."""
     return ValueType(type.kafka, type.parse, lambda value: "" if value is None else type.show(value), type.unit)
 
 
@@ -184,7 +184,7 @@ class Setting(Generic[T]):
     default: T
     doc: str
     scope: Scope = Scope.BROKER
-    """Whose setting it is. What only topics have has the scope of topics; its `topic` is its name."""
+    """What the setting belongs to. For a setting of topics only, `topic` is its name."""
     topic: str | None = None
     """The name under which each topic may override it."""
     at_least: float | None = None
@@ -194,25 +194,26 @@ class Setting(Generic[T]):
     not_below: "Setting[Any] | None" = None
     not_above: tuple["Setting[Any]", ...] = ()
     below: "Setting[Any] | None" = None
-    """Bounds that other settings draw."""
+    """Bounds given by other settings."""
     one_of: tuple[str, ...] = ()
     any_case: bool = False
-    """Letters of either case do for `one_of`."""
+    """`one_of` ignores case."""
     may_be_empty: bool = True
     live: bool = False
-    """A running cluster takes a new value. Settings of topics always do."""
+    """A running cluster accepts a new value. Settings of topics always do."""
     per_broker: bool = False
-    """A running broker takes a new value of its own; there is none for the whole cluster."""
+    """A running broker accepts a new value for itself only, not for the whole cluster."""
     per_listener: bool = False
-    """A running broker takes a new value only for one listener: under `listener.name.NAME.` and the name."""
+    """A running broker accepts a new value for one listener only: under `listener.name.NAME.` and the name."""
     internal: bool = False
     """For tests and experiments; not documented."""
     inert: str = ""
     """Why it has no effect yet; the value is accepted and described all the same."""
     falls_back_to: tuple[tuple["Setting[Any]", int], ...] = ()
-    """What counts, in this order and times a factor, where the broker's own name is not set. One has the default."""
+    """Where the value comes from, in this order and times a factor, if the broker's own name is not set. One of them
+    has the default."""
     overruled_by: "Setting[Any] | None" = None
-    """What counts instead wherever it has a value."""
+    """The setting that takes precedence if it has a value."""
 
     def __repr__(self) -> str:
         return f"<setting {self.name}>"
@@ -235,7 +236,7 @@ class Setting(Generic[T]):
 
     @property
     def allowed(self) -> str:
-        """What a value must be beyond its type, in words; empty when anything goes."""
+        """The constraints beyond the type, in words; empty if there are none."""
         limits = []
         if self.one_of:
             limits.append("one of " + ", ".join(self.one_of) + (" in letters of either case" if self.any_case else ""))
@@ -251,7 +252,7 @@ class Setting(Generic[T]):
         return " ".join(limits) if self.also else ", ".join(limits)
 
     def parse(self, text: str) -> T:
-        """The value that `text` stands for; `ValueError` says what would have been accepted."""
+        """The value of `text`; `ValueError` says what would have been accepted."""
         value = self.type.parse(text.strip())
         if not self._accepts(value):
             raise ValueError(self.allowed)

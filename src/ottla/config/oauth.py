@@ -1,4 +1,4 @@
-"""Logging in with OAuth: where tokens come from and what a good one says."""
+"""Authentication with OAuth: how tokens are obtained and validated."""
 
 from ottla.config.inert import NO_OAUTH, NO_PLUGINS
 from ottla.config.notation import (

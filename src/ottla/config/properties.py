@@ -1,10 +1,10 @@
-"""Java's .properties files: what `server.properties` and `meta.properties` are written in.
+"""Java's .properties format, of `server.properties` and `meta.properties`.
 
 Rule 1: a line is a comment if its first character after blanks is # or !, and only a natural line can be one.
 Rule 2: an odd number of backslashes at the end of a line joins the next one to it, without that one's leading blanks.
-Rule 3: the name ends at the first =, : or blank that no backslash precedes; blanks around one = or : belong to nobody.
+Rule 3: the name ends at the first =, : or blank without a preceding backslash; blanks around one = or : are ignored.
 Rule 4: backslash t, n, r, f and u with four hexadecimal digits stand for a character; before any other character the
-        backslash just goes. A name that stands twice has its last value.
+        backslash is dropped. A name that occurs twice has its last value.
 """
 
 import re
@@ -17,7 +17,7 @@ _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class BadProperties(ValueError):
-    """A .properties file that Java would not read either."""
+    """The text is not a valid .properties file. Java does not read it either."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -31,7 +31,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that hold a property, joined where continued, each with the number it began at."""
+    """The lines that hold a property, joined where continued, each with its first line number."""
     begun, parts = 0, list[str]()
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = natural.lstrip(BLANKS)

@@ -1,4 +1,4 @@
-"""What a node is, and the quorum that keeps the cluster's metadata."""
+"""The node's roles, and the quorum that keeps the cluster's metadata."""
 
 from ottla.config.inert import NO_OTHER_VOTERS, NO_PEERS, NO_PLUGINS, NO_WATCH
 from ottla.config.notation import (

@@ -1,4 +1,4 @@
-"""The documentation's table of settings, made from the declarations."""
+"""Generates the documentation's table of settings from the declarations."""
 
 from collections.abc import Iterable
 from typing import Any

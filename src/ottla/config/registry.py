@@ -1,4 +1,4 @@
-"""All settings by their names, and what to say about a name that is none."""
+"""All settings by name, and error texts for unknown names."""
 
 import difflib
 import re
@@ -62,7 +62,7 @@ _GONE = {
 
 
 def broker_setting(name: str) -> Setting[Any] | None:
-    """The setting that `name` sets on a broker, for all of it or under `listener.name.NAME.` for one listener."""
+    """The broker setting that `name` sets, for the whole broker or under `listener.name.NAME.` for one listener."""
     if name in BROKER_SETTINGS:
         return BROKER_SETTINGS[name]
     match = _OF_A_LISTENER.fullmatch(name)
@@ -73,7 +73,7 @@ def broker_setting(name: str) -> Setting[Any] | None:
 
 
 def unknown_broker_setting(name: str) -> str:
-    """A sentence about a name in a broker's file that is no setting of a broker."""
+    """The error text for a name in a broker's file that is not a broker setting."""
     if name in _GONE:
         return f"{name}: no longer a setting; {_GONE[name]}"
     if name.startswith("zookeeper."):

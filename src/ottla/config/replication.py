@@ -1,4 +1,4 @@
-"""How followers copy their leaders, and who leads."""
+"""Replication between brokers, and leader election."""
 
 from ottla.config.inert import NO_REPLICATION, NO_TIERS
 from ottla.config.notation import (

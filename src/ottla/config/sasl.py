@@ -1,4 +1,4 @@
-"""Logging in: SASL mechanisms, Kerberos, OAuth."""
+"""Authentication: SASL mechanisms, Kerberos, OAuth."""
 
 from ottla.config.inert import NO_KERBEROS, NO_OAUTH, NO_PLUGINS, NO_SASL
 from ottla.config.notation import (

@@ -1,4 +1,4 @@
-"""The settings a topic may override, and the broker's names for what counts where it does not."""
+"""The settings a topic may override, and the broker's names for their defaults."""
 
 from ottla.config.inert import NO_PREALLOCATION, NO_REPLICATION, NO_TIERS
 from ottla.config.notation import (

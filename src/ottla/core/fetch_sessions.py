@@ -1,12 +1,13 @@
-"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changes.
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only changes.
 
-Rule 1: epoch 0 opens a session, -1 asks without one; either ends the session named beside it.
-Rule 2: otherwise the session must exist and its epoch be the next one, or the request is refused as a whole.
-Rule 3: the answer within a session leaves out partitions that have nothing new to say.
-Rule 4: partitions that returned records go to the back, so that a full answer does not starve the others.
-Rule 5: a full cache gives its place to a new session only if the least recently used one has rested for long. One that
-        is full of partitions gives none: whoever asks for very many goes without a session.
-Rule 6: what takes long for very many partitions is done in steps.
+Rule 1: epoch 0 opens a session, -1 fetches without one; either ends the session named in the request.
+Rule 2: otherwise the session must exist and its epoch be the next one, or the whole request is refused.
+Rule 3: a response within a session omits partitions without new data.
+Rule 4: partitions that returned records move to the end of the list, so that a full response does not starve the
+        others.
+Rule 5: a full cache admits a new session only if the least recently used one has been idle for long. The number of
+        partitions in all sessions is limited too: a request beyond it is served without a session.
+Rule 6: requests with very many partitions are processed in steps.
 """
 
 from collections.abc import Generator, Iterator
@@ -22,7 +23,7 @@ NEW_SESSION = 0
 FINAL = -1
 _PARTITIONS_MAX = 50_000
 _PARTITIONS_MAX_IN_ALL = 500_000
-"""Each takes some 500 bytes for as long as its session is kept."""
+"""Each cached partition takes about 500 bytes while its session exists."""
 _PARTITIONS_PER_STEP = 64
 
 
@@ -34,41 +35,43 @@ class FetchKey(NamedTuple):
     partition: int
 
 
-class _Told(NamedTuple):
-    """What the client was last told of a partition."""
+class _SentState(NamedTuple):
+    """The state of a partition as last sent to the client."""
 
     high_watermark: int
     log_start_offset: int
 
 
 @dataclass(slots=True)
-class Session:
+class FetchSession:
+    """A fetch session of one client."""
+
     session_id: int
     by_id: bool
     epoch: int = 1
     used_ms: int = 0
     wanted: dict[FetchKey, FetchPartition] = field(default_factory=dict)
-    told: dict[FetchKey, _Told] = field(default_factory=dict)
+    sent: dict[FetchKey, _SentState] = field(default_factory=dict)
 
     def has_news(self, key: FetchKey, data: PartitionData) -> bool:
-        """Whether the client must be told, which then counts as done."""
-        news = _Told(data.high_watermark, data.log_start_offset)
+        """Whether the response must include the partition. If so, its state is recorded as sent."""
+        news = _SentState(data.high_watermark, data.log_start_offset)
         has_records = data.records is not None and len(data.records) > 0
         if has_records:
             self.wanted[key] = self.wanted.pop(key)
         if data.error_code:
-            self.told.pop(key, None)
+            self.sent.pop(key, None)
             return True
-        changed = self.told.get(key) != news
-        self.told[key] = news
+        changed = self.sent.get(key) != news
+        self.sent[key] = news
         return has_records or changed
 
 
-class Asked(NamedTuple):
-    """What a request asks for, with its session if it has one."""
+class FetchContext(NamedTuple):
+    """The partitions to read for a request, and its session if it has one."""
 
     wanted: list[tuple[FetchKey, FetchPartition]]
-    session: Session | None
+    session: FetchSession | None
     is_full: bool
 
     @property
@@ -77,45 +80,48 @@ class Asked(NamedTuple):
 
 
 class FetchSessions:
+    """The fetch sessions of a broker."""
+
     def __init__(self, slots: int, eviction_ms: int) -> None:
         self._slots = slots
         self._eviction_ms = eviction_ms
-        self._sessions: dict[int, Session] = {}
-        """Least recently used first."""
+        self._sessions: dict[int, FetchSession] = {}
+        """In the order of use, least recent first."""
         self._partitions = 0
-        """Of all of them."""
+        """The number of partitions in all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def size_of(self, session_id: int) -> int:
-        """How many partitions a session has."""
+        """The number of partitions in a session."""
         session = self._sessions.get(session_id)
         return len(session.wanted) if session is not None else 0
 
-    def ask(self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int) -> Asked:
-        """What to read for a request; `new_id` is a random number from 1 to 2^31-1 for a session that epoch 0 opens."""
+    def ask(self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int) -> FetchContext:
+        """The partitions to read for a request. `new_id` is a random number from 1 to 2^31-1 for a session opened by
+        epoch 0."""
         steps = self.ask_in_steps(request, by_id=by_id, new_id=new_id, now_ms=now_ms)
         while True:
             try:
                 next(steps)
             except StopIteration as done:
-                asked: Asked = done.value
+                asked: FetchContext = done.value
                 return asked
 
     def ask_in_steps(
         self, request: FetchRequest, *, by_id: bool, new_id: int, now_ms: int
-    ) -> Generator[None, None, Asked]:
-        """As `ask`, with pauses."""
+    ) -> Generator[None, None, FetchContext]:
+        """Like `ask`, as a generator that pauses between steps."""
         if request.session_epoch in (NEW_SESSION, FINAL):
             self._drop(request.session_id)
             wanted = yield from _gathered(request)
             session = None
             if request.session_epoch == NEW_SESSION and self._has_room(len(wanted), now_ms):
-                session = Session(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
+                session = FetchSession(self._free_id(new_id), by_id, used_ms=now_ms, wanted=wanted)
                 self._sessions[session.session_id] = session
                 self._partitions += len(wanted)
-            return Asked(list(wanted.items()), session, is_full=True)
+            return FetchContext(list(wanted.items()), session, is_full=True)
         session = self._continued(request, by_id)
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.used_ms = now_ms
@@ -128,19 +134,19 @@ class FetchSessions:
             self._partitions += len(session.wanted) - before
         if not session.wanted:
             self._drop(session.session_id)
-            return Asked(list(asked.items()), None, is_full=True)
+            return FetchContext(list(asked.items()), None, is_full=True)
         if len(session.wanted) > _PARTITIONS_MAX:
             self._drop(session.session_id)
-            return Asked(list(session.wanted.items()), None, is_full=True)
-        return Asked(list(session.wanted.items()), session, is_full=False)
+            return FetchContext(list(session.wanted.items()), None, is_full=True)
+        return FetchContext(list(session.wanted.items()), session, is_full=False)
 
-    def _forget(self, session: Session, request: FetchRequest) -> Generator[None, None, None]:
+    def _forget(self, session: FetchSession, request: FetchRequest) -> Generator[None, None, None]:
         count = 0
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 key = FetchKey(topic.topic, topic.topic_id, partition)
                 session.wanted.pop(key, None)
-                session.told.pop(key, None)
+                session.sent.pop(key, None)
                 count += 1
                 if count % _PARTITIONS_PER_STEP == 0:
                     yield
@@ -150,7 +156,7 @@ class FetchSessions:
         if session is not None:
             self._partitions -= len(session.wanted)
 
-    def _continued(self, request: FetchRequest, by_id: bool) -> Session:
+    def _continued(self, request: FetchRequest, by_id: bool) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise Refused(Error.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
@@ -181,7 +187,7 @@ class FetchSessions:
 
 
 def _gathered(request: FetchRequest) -> Generator[None, None, dict[FetchKey, FetchPartition]]:
-    """The partitions that a request names; the last of several equal ones counts."""
+    """The partitions a request names; of duplicates the last one counts."""
     wanted: dict[FetchKey, FetchPartition] = {}
     for number, (key, partition) in enumerate(partitions_in(request), start=1):
         wanted[key] = partition

@@ -1,10 +1,10 @@
-"""Regular expressions of clients: RE2's, as in Kafka, which take time in proportion to the text.
+"""Regular expressions from clients. The engine is RE2, as in Kafka, whose time is linear in the text.
 
-Rule 1: nobody asks what the groups of a pattern have matched, so there are none: with thousands of them, every match
-        would take memory and time for each.
-Rule 2: what a compiled pattern may take is bounded, and with it how long compiling and a match take. A hostile one such
-        as (((a{100}){100}){100}) wants gigabytes. Long lists of names are no danger, however long; repetitions are,
-        when there are thousands of them: RE2 takes seconds to compile a?a?a?..., and its slow way to match it.
+Rule 1: capture groups are disabled: no caller reads them, and thousands of them would cost memory and time in every
+        match.
+Rule 2: the size of a compiled pattern is bounded, and with it the time to compile and to match. A hostile pattern such
+        as (((a{100}){100}){100}) needs gigabytes. Long alternations of names are harmless. Thousands of repetitions are
+        not: RE2 takes seconds to compile a?a?a?..., and falls back to its slow matcher.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ import re2
 from ottla.wire.errors import Error, Refused
 
 Pattern = Any
-"""A compiled one; `re2` has no types."""
+"""A compiled pattern; `re2` has no type annotations."""
 
 _PROGRAM_BYTES_MAX: Final = 1 << 20
 _REPEATING_BYTES_MAX: Final = 1 << 16
@@ -36,7 +36,7 @@ _REPEATING: Final = _options(_REPEATING_BYTES_MAX)
 
 
 def compile_pattern(pattern: str, what: str) -> Pattern:
-    """`what` names the pattern to the person whose pattern it is."""
+    """Compile a pattern. `what` describes it in the error message."""
     operators = len(pattern) - len(pattern.translate(_OPERATORS))
     is_plain = operators <= _OPERATORS_MAX and "{" not in pattern
     try:
@@ -50,6 +50,6 @@ def compile_pattern(pattern: str, what: str) -> Pattern:
 
 
 def match_cost(compiled: Pattern) -> int:
-    """How many matches of an ordinary pattern one of this takes as long as, at worst."""
+    """The worst-case cost of one match, in matches of an ordinary pattern."""
     size: int = compiled.programsize
     return max(size // 4 - _ORDINARY_SIZE // 4, 1)

@@ -1,43 +1,44 @@
-"""How many bytes must wait before a connection is read.
+"""How many bytes must be waiting before a connection is read.
 
-A producer that is slower than the broker wakes it for each of its batches, and waking costs more than a batch. Where
-requests stream in, the kernel may wake the broker when some of them have arrived, as network cards moderate their
-interrupts. Latency is not given away for that:
+A producer that is slower than the broker wakes it for each batch, and a wake-up costs more than a batch. When requests
+stream in, the kernel can wake the broker after several of them have arrived, like interrupt moderation of network
+cards. The number of bytes is the connection's mark. Latency is protected:
 
-Rule 1: only a client that sends on without waiting for answers is made to wait, and always for fewer requests than it
-        was seen to have open: one who has sent all that it may waits for the broker, who must not wait for it.
-Rule 2: at the present rate no request waits longer for the last of its company than `PATIENCE_MS`. A client whose
-        requests are small does not wait for its batches to fill: it wants its answers soon, and is read at once.
-Rule 3: a client that pauses is not kept waiting. As long as there is a mark, somebody looks at short intervals; who was
-        not read since the look before loses its mark, and with that whatever has come is read.
-Rule 4: a client that pauses again and again between the requests of a company does so because of the mark: one request
-        less is waited for, and one more not tried again for `RETRY_MS`. A few pauses are anybody's.
-Rule 5: whatever is not the stream (another request, a pause of the broker's) ends it, and it has to be seen again.
+Rule 1: only a client that sends without waiting for responses is delayed, and always for fewer requests than it was
+        seen to have in flight: a client that has sent all it may waits for the broker.
+Rule 2: at the present rate no request waits longer than `PATIENCE_MS` for the ones read with it. A client with small
+        requests does not batch: it wants responses soon and is read at once.
+Rule 3: a client that pauses is not delayed. While there is a mark, a timer checks the connection at short intervals; if
+        it was not read since the previous check the mark is removed, and the waiting bytes are read.
+Rule 4: repeated pauses between requests that are read together are caused by the mark. Then the mark is lowered by one
+        request and not raised again for `RETRY_MS`. A few pauses are normal.
+Rule 5: anything else on the connection (another request, a delay in the broker) ends the stream, and it must be
+        detected again.
 """
 
 from struct import Struct
 
 PATIENCE_MS = 0.5
 WINDOW_MS = 16
-"""So long that a clock of milliseconds tells the rate well."""
+"""Long enough to measure the rate with a clock of milliseconds."""
 TOGETHER_MIN = 2
-"""Reads of a window that bring more than one request: less could be chance."""
+"""Reads per window that bring more than one request; fewer could be coincidence."""
 REQUEST_MIN = 1 << 12
 """In bytes."""
 REQUESTS_MAX = 4
 ENOUGH_TOGETHER = 2 * REQUESTS_MAX
-"""A client that is faster than the broker brings as many by itself, and nothing is gained by a mark."""
+"""A client faster than the broker brings this many by itself, and a mark gains nothing."""
 MARK_MAX = 1 << 16
-"""Below half of every usual receive buffer: beyond that the kernel lowers the mark, or the window."""
+"""Below half of every usual receive buffer; above that the kernel reduces the mark or the TCP window."""
 PAUSE_BLAME = 8
-"""Reads without a pause in between that make one forgotten."""
+"""The number of reads without a pause after which a pause is forgotten."""
 BLAME_MAX = 3 * PAUSE_BLAME
 RETRY_MS = 10_000
 _SIZE = Struct(">i")
 
 
 class ReadPace:
-    """Of one connection, whose requests are much alike."""
+    """The pace of one connection, whose requests are similar."""
 
     __slots__ = (
         "_blame",
@@ -55,9 +56,9 @@ class ReadPace:
 
     def __init__(self, now_ms: int) -> None:
         self.mark = 1
-        """The connection is to be read when so many bytes wait."""
+        """The connection is read when this many bytes are waiting."""
         self._open_seen = 1
-        """The most requests that arrived in one read, one that only began included."""
+        """The most requests that arrived in one read, including one that had only begun."""
         self._ceiling = REQUESTS_MAX
         self._retry_ms = now_ms
         self._blame = 0
@@ -69,7 +70,7 @@ class ReadPace:
         self._reads, self._bytes, self._together = 0, 0, 0
 
     def took(self, now_ms: int, data: memoryview) -> int:
-        """These requests were read, and maybe the beginning of another; the mark from now on."""
+        """Record a read of whole requests and possibly part of another; returns the new mark."""
         taken, request = len(data), _SIZE.unpack_from(data)[0] + _SIZE.size
         self._reads += 1
         self._bytes += taken
@@ -85,7 +86,7 @@ class ReadPace:
         return self.mark
 
     def _judge(self, now_ms: int, request: int) -> None:
-        """A window is over."""
+        """Set the mark at the end of a window."""
         if self._ceiling < REQUESTS_MAX and now_ms >= self._retry_ms:
             self._ceiling += 1
             self._retry_ms = now_ms + RETRY_MS
@@ -95,13 +96,13 @@ class ReadPace:
         half = request // 2
         requests = min(1 + int(company / request), self._open_seen - 1, self._ceiling, (MARK_MAX + half) // request)
         if is_stream and requests > 1 and request >= REQUEST_MIN:
-            # The last one may be somewhat smaller than the others.
+            # The last one may be slightly smaller than the others.
             self._requests, self._wanted = requests, requests * request - half
 
     def unread(self, now_ms: int, waiting_bytes: int) -> int:
-        """There was no read between two looks, and so many bytes wait; the mark from now on."""
+        """Record that nothing was read between two checks while `waiting_bytes` wait; returns the new mark."""
         if waiting_bytes >= self.mark:
-            return self.mark  # It is the broker who is late.
+            return self.mark  # The broker is late, not the client.
         if waiting_bytes:
             self._blame += PAUSE_BLAME
             if self._blame > BLAME_MAX:
@@ -113,14 +114,14 @@ class ReadPace:
         return self.mark
 
     def interrupted(self, now_ms: int) -> int:
-        """Something else happens on the connection; the mark from now on."""
+        """Record another event on the connection; returns the new mark."""
         self._look_anew(now_ms)
         self.mark = 1
         return self.mark
 
 
 def _requests_in(data: memoryview) -> int:
-    """What follows those that were taken may be anything: nobody has looked at it yet."""
+    """Count the requests in `data`. The bytes after them were not checked yet and may be anything."""
     position, end, count = 0, len(data), 0
     while position < end:
         count += 1

@@ -1,1 +1,2 @@
-"""The outside world behind small ports: clock, disk. `sim/` has the same ports under virtual time and faults."""
+"""Ports to the outside world (clock, disk, network) and their implementation on this machine. `sim/` implements the
+same ports with virtual time and faults."""

@@ -1,9 +1,11 @@
-"""The machine's own clocks."""
+"""The machine's clocks."""
 
 import time
 
 
 class SystemClock:
+    """The `Clock` port on this machine."""
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

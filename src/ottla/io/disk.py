@@ -1,8 +1,8 @@
 """The file system of this machine, behind the `Disk` and `File` ports.
 
-Rule 1: what is made here is private: directories 0700, files 0600. Records and credentials are nobody else's business.
-Rule 2: a write or a read is whole or an error: short counts of the system are continued here, never passed on.
-Rule 3: an `OSError` names the file, also where the system call knew only a descriptor.
+Rule 1: new files are private: directories 0700, files 0600, because they hold records and credentials.
+Rule 2: a write or read is complete or an error: short counts of the system are continued here, never passed on.
+Rule 3: an `OSError` names the file, even if the system call knew only a descriptor.
 """
 
 import asyncio
@@ -18,11 +18,13 @@ from ottla.io.ports import Buffer
 
 T = TypeVar("T")
 
-_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux: what is not in the page cache is not waited for.
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux: do not wait for pages that are not in the page cache.
 BUFFERS_PER_CALL = 1024  # IOV_MAX of Linux, macOS and the BSDs: more in one pwritev is EINVAL.
 
 
 class LocalFile:
+    """An open file."""
+
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
@@ -35,7 +37,7 @@ class LocalFile:
         return self._path
 
     def __del__(self) -> None:
-        """Whoever lets go of a file that others may still read from just drops it; the last one closes it."""
+        """A file is closed when its last reference is dropped, so readers may outlive its owner."""
         self.close()
 
     def fileno(self) -> int:
@@ -70,17 +72,17 @@ class LocalFile:
         except BlockingIOError:
             return None
         except OSError:
-            return b""  # The file system cannot tell, or the file is closed: reading will.
+            return b""  # The file system cannot tell, or the file is closed: `read` reports it.
         if count == length:
             return data
-        # Only the end of the file, or of what is in memory, cuts a read short.
+        # A short read means the end of the file or of the cached pages.
         return data[:count] if position + count >= self.size() else None
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         total = sum([memoryview(buffer).nbytes for buffer in buffers])
         try:
             if len(buffers) > BUFFERS_PER_CALL or os.pwritev(self._descriptor, buffers, position) != total:
-                # Writing again from the start is harmless: the same bytes at the same place.
+                # Writing again from the start is harmless: the same bytes at the same position.
                 self._write_piecewise(position, buffers)
         except OSError as error:
             raise _naming(error, self._path) from None
@@ -111,7 +113,7 @@ class LocalFile:
             raise _naming(error, self._path) from None
 
     def close(self) -> None:
-        """Closing twice is harmless; the number may belong to another file by then, so it is forgotten at once."""
+        """Closing twice is harmless. The descriptor is dropped at once, because its number may be reused."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -120,8 +122,8 @@ class LocalFile:
 class LocalLock:
     """An exclusive lock on a file.
 
-    It is taken twice over: POSIX locks are what the JVM takes, so Apache Kafka and Ottla keep each other out, but they
-    do not tell two holders in one process apart; `flock` does.
+    Two locks are taken: a POSIX lock, as the JVM takes, so that Apache Kafka and Ottla exclude each other; and `flock`,
+    because POSIX locks do not exclude two holders in one process.
     """
 
     def __init__(self, path: str) -> None:
@@ -131,7 +133,7 @@ class LocalLock:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.release()
-            # POSIX lets a held lock be EACCES or EAGAIN; the port knows one answer.
+            # POSIX allows EACCES or EAGAIN for a held lock; the port has one error for both.
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise BlockingIOError(errno.EAGAIN, "another process holds the lock", path) from None
             raise _naming(error, path) from None
@@ -188,7 +190,7 @@ class LocalDisk:
                 if not os.path.isdir(directory):
                     raise
             if directory is not missing[0]:
-                # Only this loop knows the parents it had to make, so it alone can make their names durable.
+                # Only this loop knows which parents it created, so it must make their names durable.
                 self.sync_directory(os.path.dirname(directory))
 
     def rename(self, old: str, new: str) -> None:
@@ -213,7 +215,7 @@ class LocalDisk:
         return LocalLock(path)
 
     def free_bytes(self, path: str) -> int:
-        """What this user may still write: blocks reserved for root do not count."""
+        """The bytes this user may still write, without blocks reserved for root."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
@@ -228,7 +230,7 @@ class LocalDisk:
         return threading.Lock()
 
     def close(self) -> None:
-        """Wait for the work under way and end the threads."""
+        """Wait for the work in progress and stop the threads."""
         self._threads.shutdown()
 
     # Last, because inside the class its name hides the builtin.
@@ -237,5 +239,5 @@ class LocalDisk:
 
 
 def _naming(error: OSError, path: str) -> OSError:
-    """The same error with the path in it; `OSError` picks the subclass (`PermissionError`, ...) from the number."""
+    """The same error with the path; `OSError` picks the subclass (`PermissionError`, ...) from the number."""
     return OSError(error.errno, error.strerror, path)

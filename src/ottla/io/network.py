@@ -1,4 +1,4 @@
-"""TCP as the machine has it, through the running event loop."""
+"""The `Network` port on this machine: TCP connections of the running event loop."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ class ListenFailed(Exception):
 
 
 class TcpListener:
-    """A server of asyncio's; `host` and `port` are where it really listens."""
+    """An asyncio server; `host` and `port` are the actual address."""
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
@@ -40,10 +40,10 @@ class TcpListener:
 
 
 class TcpNetwork:
-    """Sockets without Nagle's delay: a request is written whole, and nothing is gained by holding it back."""
+    """TCP without Nagle's delay: a request is written whole, so delaying it gains nothing."""
 
     def __init__(self, *, backlog: int = 1024, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
-        """Buffer sizes are for accepted connections; -1 leaves them to the system, which fits them to the load."""
+        """Buffer sizes are for accepted connections; -1 leaves them to the system, which adapts them to the load."""
         self._backlog = backlog
         self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
 
@@ -57,10 +57,10 @@ class TcpNetwork:
         except OSError as error:
             raise ListenFailed(host, port, error) from error
         for listening in server.sockets:
-            pace_nobody(listening)  # Who accepts a connection paces it if it must (`pace_what_leaves`).
+            pace_nobody(listening)  # An accepted connection is paced later if necessary (`pace_what_leaves`).
             for option, size in self._buffers:
                 if size >= 0:
-                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # What it accepts inherits them.
+                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # Accepted connections inherit them.
         return TcpListener(server)
 
     async def connect(self, host: str, port: int, make: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:

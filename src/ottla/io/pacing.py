@@ -1,13 +1,13 @@
-"""Pacing, of connections that leave the machine and of no others.
+"""Enables TCP pacing only for connections to other machines.
 
-Where the system's congestion control is one that paces (BBR), it does so on the loopback, too: every 64 KiB waits for a
-timer of its own, in consideration of a network that is not there. That is up to half of what sending costs.
+If the system's congestion control paces (BBR), it also paces connections over the loopback: every 64 KiB waits for a
+timer, without any benefit. That is up to half of the cost of sending (ADR 7).
 
-Rule 1: a connection that has once been paced always is, whatever its congestion control is then. So what a listener
-        accepts is not, at first (`pace_nobody`), and gets the system's choice when it turns out to come from elsewhere
+Rule 1: a connection that was paced once stays paced, even if its congestion control is changed. So accepted connections
+        start without pacing (`pace_nobody`), and get the system's congestion control if the peer is on another machine
         (`pace_what_leaves`).
 Rule 2: a connection whose ends have the same address does not leave the machine.
-Rule 3: where the system's congestion control does not pace, nothing is touched.
+Rule 3: if the system's congestion control does not pace, nothing is changed.
 """
 
 import socket
@@ -22,7 +22,7 @@ _NOT_PACING = b"reno"
 
 @cache
 def pacing_control() -> bytes:
-    """The system's congestion control for new connections if it paces, else nothing."""
+    """The system's congestion control for new connections if it paces, else b""."""
     if not _CONGESTION:
         return b""
     with socket.socket() as fresh:
@@ -31,14 +31,15 @@ def pacing_control() -> bytes:
 
 
 def pace_nobody(listening: socket.socket) -> None:
-    """What it accepts inherits that."""
+    """Disable pacing for the connections of a listening socket: accepted connections inherit its congestion control."""
     if pacing_control():
         with suppress(OSError):  # An administrator may forbid it.
             listening.setsockopt(socket.IPPROTO_TCP, _CONGESTION, _NOT_PACING)
 
 
 def pace_what_leaves(accepted: socket.socket) -> None:
+    """Give a connection to another machine the system's congestion control, if that paces."""
     if chosen := pacing_control():
-        with suppress(OSError):  # The other end is gone already.
+        with suppress(OSError):  # The peer is gone already.
             if accepted.getsockname()[0] != accepted.getpeername()[0]:
                 accepted.setsockopt(socket.IPPROTO_TCP, _CONGESTION, chosen)

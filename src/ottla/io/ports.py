@@ -1,10 +1,10 @@
-"""What the rest of Ottla may ask of the outside world.
+"""The ports through which Ottla uses the outside world.
 
-Rule 1: nothing but an implementation of these ports touches a file or a clock, so the whole node runs in `sim/`.
-Rule 2: every call here is one step of the machine: the simulator may crash before or after it, never "during" it,
-        except inside a write, which may tear.
+Rule 1: only implementations of these ports touch a file, a socket or a clock, so the whole node runs in `sim/`.
+Rule 2: every call is one atomic step: the simulator may crash before or after it, not during it, except inside a write,
+        which may tear.
 Rule 3: nothing is durable until `File.sync` (contents and length) and `Disk.sync_directory` (names) have returned.
-Rule 4: a failed call raises `OSError`. A failed `sync` is never tried again: the kernel may have dropped the pages.
+Rule 4: a failed call raises `OSError`. A failed `sync` is never retried: the kernel may have dropped the pages.
 """
 
 from asyncio import BaseProtocol, Transport
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
+    """Wall-clock and monotonic time."""
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970; may jump. For record timestamps and retention."""
 
@@ -36,10 +38,10 @@ class File(Protocol):
         """Up to `length` bytes; fewer only at the end of the file."""
 
     def read_warm(self, position: int, length: int) -> Buffer | None:
-        """As `read`, but None where it would have to wait for the disk. It never fails: reading tells what is wrong."""
+        """Like `read`, but None if it would have to wait for the disk. It never fails; `read` reports errors."""
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write all the buffers one after another and return how many bytes that was."""
+        """Write the buffers one after another; returns the number of bytes."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -56,7 +58,7 @@ class Disk(Protocol):
     """Files by path. Paths are absolute strings with "/" between the parts."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
-        """`create` makes an empty file where none was; an existing one keeps its contents."""
+        """`create` creates an empty file if there is none; an existing one keeps its contents."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -67,47 +69,48 @@ class Disk(Protocol):
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted: the order never depends on the file system."""
+        """The names in a directory, sorted, so that the order does not depend on the file system."""
 
     def scan(self, directory: str) -> dict[str, int]:
         """Name to size for the plain files of a directory, sorted by name: `list` and `size` in one step."""
 
     def make_directory(self, path: str) -> None:
-        """Make it and the parents that are missing; an existing one is no error."""
+        """Create a directory and its missing parents. If it exists, nothing is changed."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically, replacing a file that has the new name."""
+        """Rename a file or directory atomically. An existing file of the new name is replaced."""
 
     def remove(self, path: str) -> None: ...
 
     def remove_directory(self, path: str) -> None:
-        """An empty one."""
+        """Remove a directory, which must be empty."""
 
     def sync_directory(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Held until released or the process ends; raises `BlockingIOError` while another process holds it."""
+        """Lock a file until the lock is released or the process ends. Raises `BlockingIOError` if it is locked."""
 
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int:
-        """Of the file system that holds `path`."""
+        """The size of the file system that holds `path`."""
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run blocking work away from the event loop. In the simulator: later, at a moment the seed decides."""
+        """Run blocking work in a thread. In the simulator: later, at a moment the seed decides."""
 
     def mutex(self) -> AbstractContextManager[object]:
-        """What the event loop and work in threads hold while they do something that the other must not see half done.
-        Who holds one waits for nothing but the disk."""
+        """A lock between the event loop and work in threads. Its holder waits for nothing but the disk."""
 
 
 class Random(Protocol):
+    """Random numbers."""
+
     def randrange(self, stop: int, /) -> int:
-        """A whole number from 0 up to, not including, `stop`; `random.Random` has it."""
+        """An integer from 0 up to `stop` (exclusive); `random.Random` implements it."""
 
 
 class Listener(Protocol):
-    """A port that is taken; where it really is."""
+    """A listening port; `host` and `port` are the actual address."""
 
     host: str
     port: int
@@ -119,9 +122,9 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """Connections as asyncio knows them: a transport of bytes and a protocol that is told what arrives."""
+    """Connections in asyncio's terms: a transport and a protocol."""
 
     async def listen(self, host: str, port: int, accept: Callable[[], BaseProtocol]) -> Listener:
-        """Take a port for connections, each with a protocol of its own; port 0 takes any free one."""
+        """Bind a port; `accept` makes a protocol for each connection. Port 0 binds any free one."""
 
     async def connect(self, host: str, port: int, make: Callable[[], BaseProtocol]) -> Transport: ...

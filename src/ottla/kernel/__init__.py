@@ -1,11 +1,11 @@
-"""Record batches: the façade over what reads, checks, stamps, writes and compacts them.
+"""Record batches: the façade over the functions that read, check, stamp, write and compact them.
 
 Rule 1: stateless. Bytes in, values out; no I/O, no clock, no logging. Any function may run in any thread.
-Rule 2: whatever bytes arrive from outside, the answer is a value or `CorruptBatch` / `InvalidRecords`, in time and
-        memory proportional to the input and to the limits of decompression.
-Rule 3: everybody else imports this package and nothing inside it. `reference` is the plain-Python implementation and
-        the specification; `_native`, built from `native/`, has the same functions and is used where it was built.
-Rule 4: bytes handed over are not written to until the call returns, not even by another thread.
+Rule 2: for any bytes from outside, the result is a value, `CorruptBatch` or `InvalidRecords`, in time and memory
+        proportional to the input and to the limits of decompression.
+Rule 3: other packages import this package and nothing inside it. `reference` is the plain-Python implementation and the
+        specification; `_native`, built from `native/`, has the same functions and is used if it was built.
+Rule 4: the caller must not write to the passed bytes until the call returns, not even from another thread.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -37,18 +37,20 @@ from ottla.kernel.values import (
     BuiltBatch,
     Checked,
     Damage,
-    Exchange,
     FetchedPart,
     Filtered,
     PartEnd,
+    ProduceAsk,
+    ProducedPart,
+    ProducePlace,
     ProduceRules,
+    ProduceTopic,
     Record,
-    Room,
     Scan,
 )
 
 AT_ONCE_MAX: Final = 1 << 20 if IMPLEMENTATION == "native" else 1 << 16
-"""How many bytes of records take some milliseconds to check: what has more is not checked on an event loop."""
+"""Checking this many bytes of records takes some milliseconds. A batch with more is not checked on the event loop."""
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
     from ottla.kernel.reference import (
@@ -56,7 +58,6 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         Columns,
         OffsetMap,
         RecordReader,
-        Run,
         TopicBatches,
         batch_crc,
         build_batch,
@@ -75,6 +76,7 @@ if TYPE_CHECKING or IMPLEMENTATION == "reference":
         read_records,
         scan,
         stamp,
+        take_produce_requests,
     )
 else:
     from ottla.kernel._native import (
@@ -82,7 +84,6 @@ else:
         Columns,
         OffsetMap,
         RecordReader,
-        Run,
         TopicBatches,
         batch_crc,
         build_batch,
@@ -101,6 +102,7 @@ else:
         read_records,
         scan,
         stamp,
+        take_produce_requests,
     )
 
 __all__ = [
@@ -117,7 +119,6 @@ __all__ = [
     "CorruptBatch",
     "Damage",
     "EndTxnMarker",
-    "Exchange",
     "FetchedPart",
     "Filtered",
     "HEADER_SIZE",
@@ -132,12 +133,14 @@ __all__ = [
     "NO_TIMESTAMP",
     "OffsetMap",
     "PartEnd",
+    "ProduceAsk",
+    "ProducePlace",
     "ProduceRules",
+    "ProduceTopic",
+    "ProducedPart",
     "Record",
     "RecordError",
     "RecordReader",
-    "Room",
-    "Run",
     "Scan",
     "TRANSACTIONAL_FLAG",
     "TakesLong",
@@ -166,4 +169,5 @@ __all__ = [
     "read_records",
     "scan",
     "stamp",
+    "take_produce_requests",
 ]

@@ -25,7 +25,7 @@ Buffer = bytes | bytearray | memoryview
 MAGIC: Final = 2
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
-LOG_OVERHEAD: Final = 12  # base offset and length: what `length` does not count.
+LOG_OVERHEAD: Final = 12  # base offset and length, which `length` does not include
 LENGTH_AT: Final = 8
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
@@ -48,7 +48,7 @@ _MAX_SEQUENCE: Final = 2**31 - 1
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed; the numbers are those of the attributes."""
+    """The compression of a batch; the numbers are those of the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -61,7 +61,7 @@ _CODECS: Final = tuple(Codec)
 
 
 class TimestampType(IntEnum):
-    """Who sets a record's time: its producer, or the broker that appends it."""
+    """Whether the producer or the appending broker sets the timestamps."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -82,15 +82,15 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # Kafka's word; nobody counts equal fields of a header.
+    count: int  # type: ignore[assignment]  # Kafka's name; hides tuple.count, which is not used.
 
     def numbered(self, base_offset: int, leader_epoch: int) -> "BatchHeader":
-        """The same with what only the leader knows. (`_replace` takes three times as long.)"""
+        """The same header with the leader's fields set. (`_replace` takes three times as long.)"""
         return tuple.__new__(BatchHeader, (base_offset, self.length, leader_epoch, *self[3:]))
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.length + LOG_OVERHEAD
 
     @property
@@ -106,7 +106,7 @@ class BatchHeader(NamedTuple):
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatch(f"the batch at offset {self.base_offset} names compression {number}; 0 to 4 are known")
-        return _CODECS[number]  # Codec(number) costs several times as much, on the way of every batch.
+        return _CODECS[number]  # Codec(number) costs several times as much, for every batch.
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -114,7 +114,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def append_time(self) -> int:
-        """What the broker's clock said when the batch was appended; -1 where its records tell their own time."""
+        """The broker's time when the batch was appended; -1 if the records carry their own timestamps."""
         return self.max_timestamp if self.attributes & TIMESTAMP_TYPE_FLAG else -1
 
     @property
@@ -131,7 +131,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        """Anything below -1 is no id either, as in Kafka."""
+        """Any id below 0 means no producer, as in Kafka."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property
@@ -142,14 +142,14 @@ class BatchHeader(NamedTuple):
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Sequences follow 2^31-1 with 0."""
+    """Sequences wrap from 2^31-1 to 0."""
     return (sequence + by) & _MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. Says nothing about the records or the checksum: see `scan` and `crc_ok`."""
+    """The header at `position`. Checks neither the records nor the checksum: see `scan` and `crc_ok`."""
     try:
-        # As `BatchHeader._make`, in a third of its time: this is on the way of every batch.
+        # Equivalent to `BatchHeader._make`, in a third of its time; runs for every batch.
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except StructError:
         left = max(len(buffer) - position, 0)
@@ -160,7 +160,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def header_fault(length: int, magic: int) -> str | None:
-    """Why no batch of version 2 has this length and magic; None if one may."""
+    """Why a batch of version 2 cannot have this length and magic; None if it can."""
     if magic != MAGIC:
         return f"magic is {magic}; only record batches of magic {MAGIC} are supported"
     if length < HEADER_SIZE - LOG_OVERHEAD:
@@ -169,12 +169,12 @@ def header_fault(length: int, magic: int) -> str | None:
 
 
 def is_transactional(buffer: Buffer) -> bool:
-    """Whether what should be a batch is marked as part of a transaction. Asked of every batch before it is checked."""
+    """Whether the attributes mark a batch as transactional. Called for every batch before it is checked."""
     return len(buffer) > _ATTRIBUTES_LOW_AT and buffer[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG != 0
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The bytes of `header` as it stands: length and CRC are the caller's."""
+    """The bytes of `header` unchanged: the caller sets length and CRC."""
     return HEADER.pack(*header)
 
 

@@ -1,8 +1,8 @@
-"""Which of the two kernels runs: decided once, when the package is imported.
+"""Selects the kernel implementation once, when the package is imported.
 
-Rule 1: the native one if it was built, else the reference: slower by far, with the same answers.
-Rule 2: OTTLA_KERNEL=reference or =native in the environment decides otherwise. Asked for by name, a native kernel that
-        is not there is an error: nobody measures or tests the wrong one unawares.
+Rule 1: the native one if it was built, else the reference, which is much slower and has the same results.
+Rule 2: OTTLA_KERNEL=reference or =native in the environment overrides that. If =native is set and the native kernel is
+        missing, importing fails: otherwise the wrong one would be measured or tested unnoticed.
 """
 
 import os
@@ -15,7 +15,7 @@ VARIABLE: Final = "OTTLA_KERNEL"
 
 
 def chosen(asked: str, native_built: bool) -> Implementation:
-    """The kernel for the variable's value and what is installed."""
+    """The implementation for this value of OTTLA_KERNEL."""
     match asked:
         case "":
             return "native" if native_built else "reference"

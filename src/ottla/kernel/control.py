@@ -1,9 +1,9 @@
-"""Control records: what brokers write into the log for brokers and consumers.
+"""Control records, which brokers write into the log for brokers and consumers.
 
-    key: version 2 | type 2          value of an end-of-transaction marker: version 2 | coordinator epoch 4
+  key: version 2 | type 2          value of an end-of-transaction marker: version 2 | coordinator epoch 4
 
-Rule 1: a later version only adds at the end, so it is read as the one known here.
-Rule 2: a type that is not known is skipped by readers, not refused.
+Rule 1: a later version only appends fields, so it is read as the known one.
+Rule 2: readers skip an unknown type.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ _VERSION: Final = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says; the numbers are those of its key."""
+    """The type of a control record; the numbers are those of its key."""
 
     ABORT = 0
     COMMIT = 1
@@ -32,14 +32,14 @@ class ControlType(IntEnum):
 
 
 class EndTxnMarker(NamedTuple):
-    """How a transaction ended, and the epoch of the coordinator that said so."""
+    """The end of a transaction, and the epoch of the coordinator that decided it."""
 
     control_type: ControlType
     coordinator_epoch: int
 
 
 def control_type(record: Record) -> ControlType:
-    """What the key of a control record names."""
+    """The type in the key of a control record."""
     key = record.key or b""
     if len(key) < _KEY.size:
         raise CorruptBatch(f"the control record at {record.offset} has a key of {len(key)} bytes, {_KEY.size} needed")
@@ -53,7 +53,7 @@ def control_type(record: Record) -> ControlType:
 
 
 def end_txn_marker(kind: ControlType, value: bytes) -> EndTxnMarker:
-    """The marker whose type and value these are."""
+    """Decode a marker from its type and value."""
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise CorruptBatch(f"a {kind.name} control record does not end a transaction")
     if len(value) < _END_TXN_VALUE.size:

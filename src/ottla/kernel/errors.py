@@ -1,9 +1,9 @@
-"""What the kernel answers when the bytes it was given are not good.
+"""The exceptions of the kernel for invalid bytes.
 
-Rule 1: whatever the bytes, the kernel raises one of these or nothing; IndexError, struct.error, a codec library's own
-        exceptions and the like never leave it.
-Rule 2: CORRUPT_MESSAGE says that the bytes changed on the way or on the disk, and clients send again; INVALID_RECORD
-        says that they arrived as they were sent and are wrong, so that sending again cannot help.
+Rule 1: for any bytes the kernel raises one of these or nothing; IndexError, struct.error and exceptions of a codec
+        library never leave it.
+Rule 2: CORRUPT_MESSAGE means that the bytes were changed in transit or on disk, and clients retry; INVALID_RECORD means
+        that they arrived as sent and are wrong, so a retry cannot help.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from ottla.wire.errors import Error, Refused
 
 
 class CorruptBatch(Refused):
-    """These bytes are no whole record batch: wrong checksum, size, magic, compression or layout."""
+    """The bytes are not a whole record batch: wrong checksum, size, magic, compression or layout."""
 
     def __init__(self, text: str) -> None:
         super().__init__(Error.CORRUPT_MESSAGE, text)
 
 
 class TakesLong(Exception):
-    """A batch has more to check than `ProduceRules.at_once_max`: nothing was found out about it yet."""
+    """A batch has more to check than `ProduceRules.at_once_max`; it was not checked."""
 
 
 class RecordError(NamedTuple):

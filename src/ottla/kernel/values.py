@@ -1,7 +1,7 @@
-"""What the kernel's functions take and answer, whichever implementation runs."""
+"""The arguments and results of the kernel's functions, the same for both implementations."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.kernel.batch import BatchHeader, Buffer, Codec, TimestampType
 
@@ -19,12 +19,12 @@ class Record(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a stretch of bytes holds."""
+    """The batches found at the start of a buffer, and why the scan ended."""
 
     headers: list[BatchHeader]
     consumed: int  # Bytes of whole, valid batches from the start.
-    needed: int  # Size of the batch that begins at `consumed` and does not end here; 0 if not even that can be told.
-    fault: str | None  # Why no valid batch begins at `consumed`; None: the bytes merely end.
+    needed: int  # Size of the incomplete batch at `consumed`; 0 if there is none, or its size is not known yet.
+    fault: str | None  # Why the bytes at `consumed` are not a valid batch; None if the buffer only ends there.
 
 
 class ProduceRules(NamedTuple):
@@ -34,61 +34,73 @@ class ProduceRules(NamedTuple):
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
-    codec: Codec | None = None  # None: as the producer compressed it.
-    level: int | None = None  # Used only when a batch is compressed here.
+    codec: Codec | None = None  # None: keep the compression of the producer.
+    level: int | None = None  # Used only when the broker compresses a batch.
     max_message_bytes: int | None = None  # None: any size.
-    from_client: bool = True  # False: a coordinator of this broker appends; rule 1 is not for it.
-    at_once_max: int | None = None  # How many bytes of records may be checked; more raises `TakesLong`.
+    from_client: bool = True  # False: a coordinator of this broker appends, so rule 1 of `check_produced` is skipped.
+    at_once_max: int | None = None  # Largest number of bytes of records to check; more raises `TakesLong`.
 
 
 class Checked(NamedTuple):
-    """A batch fit to be stamped and appended."""
+    """A batch that was accepted and can be stamped and appended."""
 
-    batch: memoryview  # The buffer it came in, unless it was rebuilt.
+    batch: memoryview  # A view of the received buffer, unless the batch was rebuilt.
     header: BatchHeader
     max_timestamp: int
-    # What the time index gets beside the max timestamp: the batch's last offset, not that of the record which has it,
-    # since followers and recovery look at headers only. -1 without a timestamp.
+    # The offset for the time index: the batch's last offset, not that of the record with the max timestamp, because
+    # followers and recovery read only headers. -1 if there is no timestamp.
     offset_delta_of_max_timestamp: int
     recompressed: bool
 
 
-class Room(NamedTuple):
-    """What still fits into a segment."""
+class ProducePlace(NamedTuple):
+    """The offset and epoch of the next batch of a partition, and the limits of the active segment."""
 
-    bytes: int
-    batches: int
+    next_offset: int
+    leader_epoch: int
+    log_start_offset: int
+    bytes_left: int
+    batches_left: int
     latest_timestamp: int
-    last_offset: int
+    offset_max: int
+    sequences: dict[int, tuple[int, int]]  # Producer id to its epoch and next sequence.
 
 
-class Exchange(NamedTuple):
-    """Produce requests that are alike, and their answers, but for what changes from one to the next."""
+class ProduceTopic(NamedTuple):
+    """A topic whose Produce requests may be taken: its rules, and the places of its partitions."""
 
-    pattern: bytes  # API key and version, and what stands between the correlation id and the length of the records.
-    answer: bytes  # With its size; what changes is written into a copy of it.
-    changes_at: int  # Where base offset, log append time and log start offset stand in the answer.
+    rules: ProduceRules
+    places: dict[int, ProducePlace]  # By partition.
+    topic: Any  # The caller's own object for the topic; results contain it.
+
+
+ProduceAsk = tuple[Any, int, int, int, int]
+"""A partition that has no place yet, or no sequence of this producer, which the caller has to provide before a request
+can be taken: `ProduceTopic.topic`, the partition, and the producer's id, epoch and sequence."""
+ProducedPart = tuple[Any, int, ProducePlace, list[BatchHeader], list[memoryview], list[tuple[int, int, int]]]
+"""The batches taken for one partition: `ProduceTopic.topic`, the partition, its place after them, their headers, the
+batches, and the id, epoch and next sequence of each producer."""
 
 
 class Filtered(NamedTuple):
-    """What is left of a batch."""
+    """The result of compacting one batch."""
 
-    batch: Buffer | None  # None: nothing. The very bytes of the batch if it stays as it is.
+    batch: Buffer | None  # None if no batch is left. The same bytes if the batch stays unchanged.
     records_kept: int
     records_dropped: int
-    max_timestamp: int  # Of the batch that is left; -1 without one.
-    offset_of_max_timestamp: int  # For the time index: the last offset of the batch that is left; -1 without one.
+    max_timestamp: int  # Of the remaining batch; -1 if none is left.
+    offset_of_max_timestamp: int  # For the time index: the last offset of the remaining batch; -1 if none is left.
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction that begins in, or reaches into, what was fetched."""
+    """An aborted transaction that overlaps the fetched offsets."""
 
     first_offset: int
     producer_id: int
 
 
 class Damage(NamedTuple):
-    """A batch that cannot be read. `next_offset` is the first one after it, as far as can be told."""
+    """A batch that cannot be read. `next_offset` is the offset after it, estimated if its header is damaged."""
 
     offset: int
     next_offset: int
@@ -96,7 +108,7 @@ class Damage(NamedTuple):
 
 
 class FetchedPart(NamedTuple):
-    """What was fetched of one partition, and the offset to begin at; `aborted` are named under read_committed."""
+    """The fetched bytes of one partition, and the offset to begin at. `aborted` is given under read_committed."""
 
     partition: int
     data: Buffer
@@ -105,11 +117,11 @@ class FetchedPart(NamedTuple):
 
 
 class PartEnd(NamedTuple):
-    """How far a part was read. Not `finished`: `bytes_max` was reached, and it goes on at `next_offset`."""
+    """How far a part was read. If it is not `finished`, `bytes_max` was reached: continue at `next_offset`."""
 
     next_offset: int
     damage: Damage | None
-    needed: int  # Size of the first batch, when that is larger than all that was fetched.
+    needed: int  # Size of the first batch, if it is larger than the fetched bytes; otherwise 0.
     finished: bool
 
 

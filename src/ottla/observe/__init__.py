@@ -1,1 +1,1 @@
-"""What the system says about itself."""
+"""Log events and log levels."""

@@ -1,8 +1,7 @@
-"""The loggers of this process and their levels, in Kafka's words: what its tools call broker loggers (KIP-412).
+"""The loggers of this process and their levels, in Kafka's terms: broker loggers (KIP-412).
 
-Rule 1: a level counts from the moment it is set until the process ends; it is written down nowhere.
-Rule 2: a logger without a level of its own has that of the one above it: `ottla.log` that of `ottla`, which has that of
-        `root`.
+Rule 1: a level applies from the moment it is set until the process ends; it is not persisted.
+Rule 2: a logger without its own level inherits it: `ottla.log` from `ottla`, which inherits from `root`.
 """
 
 import logging
@@ -22,9 +21,9 @@ LEVELS: Final = {
 
 
 def levels() -> dict[str, str]:
-    """The loggers by name, and what counts for each."""
+    """The effective level of each logger, by name."""
     for area in AREAS:
-        logger_of(area)  # Also those that have not said anything yet.
+        logger_of(area)  # Includes loggers that have not logged anything yet.
     known = logging.root.manager.loggerDict
     named = {LOGGER: logging.getLogger(LOGGER)} | {
         name: logger for name, logger in known.items() if isinstance(logger, logging.Logger)
@@ -37,7 +36,7 @@ def set_level(name: str, level: str) -> None:
 
 
 def unset_level(name: str) -> None:
-    """Leave it to the logger above."""
+    """Inherit the level from the parent logger."""
     _logger(name).setLevel(logging.NOTSET)
 
 
@@ -46,6 +45,6 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _shown(logger: logging.Logger) -> str:
-    """The level of Kafka's that lets the same events through."""
+    """The Kafka level that lets the same events through."""
     effective = logger.getEffectiveLevel()
     return next((name for name, level in LEVELS.items() if level <= effective), "TRACE")

@@ -1,15 +1,15 @@
-"""One seam for everything worth telling: `trace("isr.shrunk", partition="t-0", left=[3], lag_ms=31_004)`.
+"""The one interface for log events: `trace("isr.shrunk", partition="t-0", left=[3], lag_ms=31_004)`.
 
 Rule 1: an event is a name (`area.past_participle`) and fields, never a sentence: people read it, programs match it.
-Rule 2: every event goes to the one sink installed: logging in production, the transcript of a simulation, the list of
-        a test. Nobody who traces knows which.
+Rule 2: every event goes to the installed sink: logging in production, the transcript in a simulation, a list in a test.
+        The caller does not know which.
 Rule 3: events are for changes of state, a few per second at most; they cost what a log line costs.
 Rule 4: an event is logged by the logger of its area: `isr.shrunk` by `ottla.isr`. Its level can be changed while the
         node runs (`levels`).
 
-`trace` says what happened (logged as INFO); `warn` says what an operator should look at (logged as WARNING); `detail`
-says what only matters to somebody who looks for a cause (logged as DEBUG). `defect` says that the program itself is
-wrong (logged as ERROR, with the traceback); a simulation fails over it.
+`trace` reports a change (INFO); `warn` something an operator should look at (WARNING); `detail` something useful only
+when searching for a cause (DEBUG); `defect` an error in the program (ERROR, with the traceback), which fails a
+simulation.
 """
 
 import logging
@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 LOGGER: Final = "ottla"
-"""The logger above those of all areas."""
+"""The parent logger of all areas."""
 AREAS: Final = (
     *("bootstrap", "checkpoint", "client", "clock", "connection", "coordinator", "directories", "directory", "epochs"),
     *(
@@ -37,7 +37,7 @@ AREAS: Final = (
     ),
     *("request", "setting", "snapshot", "summary", "task", "topic", "transaction", "txnindex", "upkeep"),
 )
-"""What the names of events begin with."""
+"""The first parts of event names."""
 
 
 class Event(NamedTuple):
@@ -89,7 +89,7 @@ def defect(event: str, /, error: BaseException, **fields: Any) -> None:
 
 @contextmanager
 def sink_installed(sink: Sink) -> Iterator[None]:
-    """Send every event to `sink` instead, until the block ends."""
+    """Send every event to `sink` until the block ends."""
     global _sink
     before, _sink = _sink, sink
     try:
@@ -111,7 +111,7 @@ def names(events: list[Event]) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    """Plain where that is unambiguous; quoted where a space, an equals sign or a line break would blur the line."""
+    """Unquoted if unambiguous; quoted if a space, an equals sign or a line break would make the line ambiguous."""
     if isinstance(value, BaseException):
         value = f"{type(value).__name__}: {value}"
     if not isinstance(value, str):

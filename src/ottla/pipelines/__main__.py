@@ -1,5 +1,5 @@
 """`python -m ottla.pipelines`: print the tables of keys that docs/pipelines.md ends with."""
 
-from ottla.pipelines.reference import reference_tables
+from ottla.pipelines.spec.reference import reference_tables
 
 print(reference_tables(), end="")

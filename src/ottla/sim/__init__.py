@@ -1,1 +1,1 @@
-"""Ottla in a bottle: virtual time, a disk with faults, one seed; and the checkers that watch what happens there."""
+"""The simulator: virtual time, a faulty disk and network, one seed; and checkers of the invariants."""

@@ -1,7 +1,7 @@
-"""`python -m ottla.sim`: play seeds, replay one, or crash one script at every point.
+"""`python -m ottla.sim`: run seeds, replay one, or crash one script at every disk step.
 
 There are two worlds: `log`, one log on a faulty disk, and `node`, a whole node with its clients on a faulty network.
-`python -m ottla.sim.play` plays seeds that nobody has played before.
+`python -m ottla.sim.play` runs fresh seeds.
 """
 
 import argparse
@@ -9,10 +9,10 @@ import sys
 import time
 import traceback
 
-from ottla.sim.crash_points import CrashPoint, Report, run_crash_points
+from ottla.sim.log.crash_points import CrashPoint, Report, run_crash_points
 from ottla.sim.play import play_one
-from ottla.sim.run import Variation
-from ottla.sim.worlds import WORLDS, World
+from ottla.sim.played import Variation
+from ottla.sim.worlds import WORLDS, WorldSpec
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def _seeds(text: str) -> range:
         raise argparse.ArgumentTypeError(f"{text}: two numbers with a colon between them, such as 0:200") from None
 
 
-def _replay(world: World, seed: int, variation: Variation, *, trace: bool) -> int:
+def _replay(world: WorldSpec, seed: int, variation: Variation, *, trace: bool) -> int:
     outcome = world(seed, variation)
     if trace:
         print("\n".join(outcome.lines))
@@ -57,7 +57,7 @@ def _replay(world: World, seed: int, variation: Variation, *, trace: bool) -> in
     return 1 if outcome.failure else 0
 
 
-def _range(world: World, seeds: range) -> int:
+def _range(world: WorldSpec, seeds: range) -> int:
     began = time.monotonic()
     failed = losses = 0
     simulated_s = 0.0
@@ -82,11 +82,11 @@ def _crash_points(seed: int) -> int:
         traceback.print_exception(error, file=sys.stdout)
         print(f"replay: python -m ottla.sim --crash-points --seed {seed}")
         return 1
-    print(f"\r{_told(report)}")
+    print(f"\r{_summary(report)}")
     return 0
 
 
-def _told(report: Report) -> str:
+def _summary(report: Report) -> str:
     return (
         f"{report.operations} operations, {report.points} crash points, {report.outcomes} outcomes, "
         f"{report.lost} of them lost what was not durable, none what was"
@@ -94,7 +94,7 @@ def _told(report: Report) -> str:
 
 
 def _progress(text: str) -> None:
-    """One line that is written over; only where somebody watches."""
+    """A progress line that is overwritten; only on a terminal."""
     if sys.stdout.isatty():
         print(f"\r{text:<70}", end="", flush=True)
 

@@ -1,6 +1,6 @@
-"""`python -m ottla.sim.play`: play seeds that nobody has played before, on all cores, and shrink those that fail.
+"""`python -m ottla.sim.play`: run fresh seeds on all cores, and shrink those that fail.
 
-The range is drawn from the clock, and printed: with `--first` it can be played again.
+The range is drawn from the clock, and printed: `--first` runs it again.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from queue import Empty
 from typing import NamedTuple
 
 from ottla.sim.shrinking import shrink
-from ottla.sim.worlds import WORLDS, World, kind_of
+from ottla.sim.worlds import WORLDS, WorldSpec, kind_of
 
 _SHRUNK_MAX = 6
-"""Of each run; more failures of one kind tell little more."""
+"""Failures shrunk per run; more of one kind tell little."""
 _SHRINKING_S = 90.0
 _PATIENCE_S = 10.0
-"""After so long without a seed played, the players are looked at."""
+"""After this long without a result the processes are checked."""
 
 
 class Played(NamedTuple):
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     scores = _play_all(worlds, first, options.seeds, until, options.processes)
     wall_s = time.monotonic() - began
     for name, score in scores.items():
-        print(_told(name, first, score))
+        print(_summary(name, first, score))
     simulated_s = sum(score.seconds for score in scores.values())
     print(f"{simulated_s / wall_s:.0f} simulated hours per wall hour ({wall_s:.0f} s)")
     return _report([one for score in scores.values() for one in score.failed])
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 # Playing.
 
 
-def _play_all(worlds: list[World], first: int, seeds: int, until: float, processes: int) -> dict[str, Score]:
+def _play_all(worlds: list[WorldSpec], first: int, seeds: int, until: float, processes: int) -> dict[str, Score]:
     context = multiprocessing.get_context("spawn")
     reports: Queue[Played | None] = context.Queue()
     names = [world.name for world in worlds]
@@ -111,7 +111,7 @@ def _play_all(worlds: list[World], first: int, seeds: int, until: float, process
 
 
 def _check_alive(players: Sequence[BaseProcess]) -> None:
-    """A player that died has not played its seeds: that is no success."""
+    """A process that died has not run its seeds: that is no success."""
     if died := [player for player in players if player.exitcode]:
         for player in players:
             player.terminate()
@@ -119,7 +119,7 @@ def _check_alive(players: Sequence[BaseProcess]) -> None:
 
 
 def _play(names: list[str], first: int, seeds: int, step: int, until: float, reports: "Queue[Played | None]") -> None:
-    """One process: every `step`-th seed. Worlds share its time, not its seeds: those of one take longer."""
+    """One process: every `step`-th seed. Worlds share its time, not its seeds, because seeds of one take longer."""
     spent = dict.fromkeys(names, 0.0)
     left: dict[str, Iterator[int]] = {
         name: iter(range(first, first + seeds, step) if seeds > 0 else range(first, sys.maxsize, step))
@@ -139,7 +139,7 @@ def _play(names: list[str], first: int, seeds: int, step: int, until: float, rep
         reports.put(None)
 
 
-def play_one(world: World, seed: int) -> Played:
+def play_one(world: WorldSpec, seed: int) -> Played:
     outcome = world(seed)
     failure = outcome.failure
     played = Played(world.name, seed, outcome.seconds, outcome.losses)
@@ -150,10 +150,10 @@ def _text_of(failure: Exception) -> str:
     return f"{type(failure).__name__}: {failure}"
 
 
-# Telling.
+# Reporting.
 
 
-def _told(name: str, first: int, score: Score) -> str:
+def _summary(name: str, first: int, score: Score) -> str:
     return (
         f"{name}: {score.seeds} seeds from {first} on, {score.losses} power losses, "
         f"{score.seconds / 3600:.1f} hours, {len(score.failed)} failed"
@@ -161,7 +161,7 @@ def _told(name: str, first: int, score: Score) -> str:
 
 
 def _report(failed: list[Played]) -> int:
-    """Shrink the first of each kind, then others."""
+    """Shrink failed seeds and print them, first one of each kind of failure."""
     kinds: dict[tuple[str, str], list[Played]] = {}
     for one in failed:
         kinds.setdefault((one.world, one.kind), []).append(one)

@@ -1,7 +1,7 @@
-"""Record batches as a client sees them: written and read here without any code of the broker.
+"""Record batches as a client sees them: encoded and decoded here without the broker's code.
 
-The checkers must not share a mistake with what they check, so this is a second, plain reading of the format: every
-batch is checked against its CRC before a byte of it is believed.
+The checkers must not share a mistake with the code they check, so this is a second, simple implementation of the
+format. Every batch is checked against its CRC before it is decoded.
 """
 
 import gzip
@@ -25,16 +25,16 @@ ABORT, COMMIT = 0, 1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_FROM = 21  # The first byte under the CRC.
 _XERIAL = b"\x82SNAPPY\x00"
-_REMEMBERED = 5_000  # Checkers read the same batches again and again.
+_REMEMBERED = 5_000  # Checkers read the same batches repeatedly.
 _TO_ZSTD, _FROM_ZSTD = zstandard.ZstdCompressor(), zstandard.ZstdDecompressor()
 
 
 class BadBatch(Exception):
-    """These bytes are not what a producer sent: a client would refuse them."""
+    """The bytes are not what a producer sent: a client would refuse them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DecodedRecord:
     offset: int
     timestamp: int
     key: bytes | None
@@ -43,7 +43,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DecodedBatch:
     base_offset: int
     leader_epoch: int
     attributes: int
@@ -51,7 +51,7 @@ class Batch:
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    records: tuple[Record, ...]
+    records: tuple[DecodedRecord, ...]
     max_timestamp: int
     size: int
 
@@ -71,7 +71,7 @@ class Batch:
 
 
 def encode(
-    records: Sequence[Record],
+    records: Sequence[DecodedRecord],
     *,
     codec: int = NONE,
     attributes: int = 0,
@@ -79,7 +79,7 @@ def encode(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch as a producer sends it: base offset 0, no leader epoch; records' offsets count from the first one's."""
+    """A batch as a producer sends it: base offset 0, no leader epoch; offsets count from the first record."""
     first = records[0]
     body = b"".join(_encode_record(record, first) for record in records)
     times = [record.timestamp for record in records]
@@ -100,12 +100,12 @@ def encode(
 def encode_marker(commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> bytes:
     """The control batch that ends a transaction."""
     key = struct.pack(">hh", 0, COMMIT if commit else ABORT)
-    marker = Record(0, timestamp, key, struct.pack(">hi", 0, coordinator_epoch))
+    marker = DecodedRecord(0, timestamp, key, struct.pack(">hi", 0, coordinator_epoch))
     return encode([marker], attributes=TRANSACTIONAL | CONTROL, producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-def decode_all(data: bytes) -> Iterator[Batch]:
-    """The whole batches in `data`; a cut one at the end is left out, as a client does with the end of a fetch."""
+def decode_all(data: bytes) -> Iterator[DecodedBatch]:
+    """The whole batches in `data`; a cut one at the end is ignored, as by a client."""
     position = 0
     while len(data) - position >= _HEADER.size:
         length = struct.unpack_from(">i", data, position + 8)[0]
@@ -118,7 +118,7 @@ def decode_all(data: bytes) -> Iterator[Batch]:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def decode(data: bytes) -> Batch:
+def decode(data: bytes) -> DecodedBatch:
     (base, _, epoch, magic, crc, attributes, delta, first_time, max_time, pid, pid_epoch, sequence, count) = (
         _HEADER.unpack_from(data)
     )
@@ -129,10 +129,10 @@ def decode(data: bytes) -> Batch:
     body = _Reader(_decompress(attributes & 7, data[_HEADER.size :]))
     append_time = max_time if attributes & TIMESTAMP_TYPE else None
     records = tuple(body.record(base, first_time, append_time) for _ in range(count))
-    return Batch(base, epoch, attributes, base + delta, pid, pid_epoch, sequence, records, max_time, len(data))
+    return DecodedBatch(base, epoch, attributes, base + delta, pid, pid_epoch, sequence, records, max_time, len(data))
 
 
-def _encode_record(record: Record, first: Record) -> bytes:
+def _encode_record(record: DecodedRecord, first: DecodedRecord) -> bytes:
     fields = [
         b"\0",
         _zigzag(record.timestamp - first.timestamp),
@@ -166,14 +166,14 @@ class _Reader:
         self._data = data
         self._at = 0
 
-    def record(self, base_offset: int, first_time: int, append_time: int | None) -> Record:
+    def record(self, base_offset: int, first_time: int, append_time: int | None) -> DecodedRecord:
         self._number()  # the length
         self._at += 1  # attributes
         timestamp = first_time + self._number()
         offset = base_offset + self._number()
         key, value = self._blob(), self._blob()
         headers = tuple(((self._blob() or b"").decode(), self._blob()) for _ in range(self._number()))
-        return Record(offset, timestamp if append_time is None else append_time, key, value, headers)
+        return DecodedRecord(offset, timestamp if append_time is None else append_time, key, value, headers)
 
     def _number(self) -> int:
         result = shift = 0
@@ -219,7 +219,7 @@ def _decompress(codec: int, body: bytes) -> bytes:
 
 
 def _unsnap(body: bytes) -> bytes:
-    """Plain snappy, or the chunks the Java library makes: a magic, two versions, then length and data of each."""
+    """Plain snappy, or the chunks of the Java library: a magic, two versions, then length and data of each."""
     library: Any = cramjam
     if not body.startswith(_XERIAL):
         return bytes(library.snappy.decompress_raw(body))

@@ -1,17 +1,17 @@
-"""A seed that fails, with as little in it as still fails: what is left tells where to look.
+"""Reduces a failing seed to the parts that still fail.
 
-Parts are left out one after the other: mishaps and faults, then clients. Leaving out one changes every draw that comes
-after it, so each is tried with some other chances, too. A failure counts if it breaks the same invariant.
+Parts are left out one after the other: mishaps and faults, then clients. Leaving one out changes every later draw, so
+each is tried with several other random sequences. A failure counts if it breaks the same invariant.
 """
 
 import time
 from typing import NamedTuple
 
-from ottla.sim.run import AS_DRAWN, Variation
-from ottla.sim.worlds import World, kind_of
+from ottla.sim.played import AS_DRAWN, Variation
+from ottla.sim.worlds import WorldSpec, kind_of
 
 SALTS = 4
-"""How many other chances each part is given."""
+"""How many other random sequences are tried for each part."""
 
 
 class Shrunk(NamedTuple):
@@ -21,8 +21,8 @@ class Shrunk(NamedTuple):
     runs: int
 
 
-def shrink(world: World, seed: int, failure: Exception, *, seconds: float) -> Shrunk:
-    """`seconds` is how long that may take; what was found by then is good enough."""
+def shrink(world: WorldSpec, seed: int, failure: Exception, *, seconds: float) -> Shrunk:
+    """`seconds` limits the time; the best result so far is returned."""
     swarm, variation, runs, until = world.draw(seed), AS_DRAWN, 0, time.monotonic() + seconds
     for part in swarm.parts():
         for salt in dict.fromkeys((variation.salt, *range(SALTS + 1))):

@@ -1,35 +1,36 @@
-"""The worlds that seeds are played in."""
+"""The worlds in which seeds are run."""
 
 import gc
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from ottla.sim.checkers import Violation
+from ottla.sim.log.run import run_seed
+from ottla.sim.log.swarm import draw
 from ottla.sim.node import run as node
 from ottla.sim.node import swarm as node_swarm
-from ottla.sim.run import AS_DRAWN, Outcome, Variation, run_seed
-from ottla.sim.swarm import draw
+from ottla.sim.played import AS_DRAWN, PlayedSeed, Variation, Violation
 
 
 class Reducible(Protocol):
-    """A swarm of any world."""
+    """The configuration that a seed draws in any world. Parts of it can be left out to shrink a failure."""
 
     def parts(self) -> list[str]: ...
 
     def reduced(self, without: tuple[str, ...], /) -> "Reducible": ...
 
 
-class World(NamedTuple):
+class WorldSpec(NamedTuple):
     name: str
-    run: Callable[[int, Variation], Outcome]
+    run: Callable[[int, Variation], PlayedSeed]
     draw: Callable[[int], Reducible]
 
-    def __call__(self, seed: int, variation: Variation = AS_DRAWN) -> Outcome:
-        """Garbage is collected between seeds: what a run leaves behind is little, and looking for it costs a tenth."""
+    def __call__(self, seed: int, variation: Variation = AS_DRAWN) -> PlayedSeed:
+        """Run a seed. Garbage is collected only between seeds: a run leaves little garbage, and collecting during it
+        costs a tenth of the time."""
         was_enabled = gc.isenabled()
         gc.disable()
-        gc.collect(1)  # Of the run before: by now most callers have let go of it.
+        gc.collect(1)  # The garbage of the previous run, whose result most callers have dropped by now.
         try:
             return self.run(seed, variation)
         finally:
@@ -43,13 +44,13 @@ class World(NamedTuple):
         return " ".join([*words, "--trace"])
 
 
-WORLDS: dict[str, World] = {
-    "log": World("log", run_seed, lambda seed: draw(Random(seed))),
-    "node": World("node", node.run_seed, lambda seed: node_swarm.draw(Random(seed), seed)),
+WORLDS: dict[str, WorldSpec] = {
+    "log": WorldSpec("log", run_seed, lambda seed: draw(Random(seed))),
+    "node": WorldSpec("node", node.run_seed, lambda seed: node_swarm.draw(Random(seed), seed)),
 }
 """`log`: one log on a faulty disk; `node`: a whole node with its clients on a faulty network."""
 
 
 def kind_of(failure: Exception) -> str:
-    """What was broken: the invariant, or the type of an exception that nobody expected."""
+    """The kind of a failure: the broken invariant, or the type of an unexpected exception."""
     return failure.invariant if isinstance(failure, Violation) else type(failure).__name__

@@ -1,1 +1,1 @@
-"""Logs on disk: carries out on `io`'s Disk what `core/log` decides."""
+"""Logs on disk. Executes on a `Disk` (`io/ports.py`) the decisions of `core/log`."""

@@ -1,4 +1,4 @@
-"""Small files that are there whole or not at all, whenever the power goes; and which errors are not the disk's."""
+"""Atomic replacement of small files, and the test for errors that are not the disk's fault."""
 
 import errno
 
@@ -8,7 +8,7 @@ TEMPORARY = ".tmp"
 
 
 def is_out_of_files(error: OSError) -> bool:
-    """Too many open files is the process's trouble, not the disk's: nothing was touched."""
+    """Whether the process ran out of file descriptors. The disk is healthy then, and no file was changed."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -21,7 +21,7 @@ def write_whole(disk: Disk, path: str, data: bytes) -> None:
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes, *, then_sync: bool = False) -> None:
-    """Write a file of its own name: after a crash it may be torn, so its reader must be able to tell."""
+    """Write a file in place. A crash may leave it torn, so its reader must be able to detect that."""
     file = disk.open(path, create=True)
     try:
         file.truncate(0)
@@ -33,7 +33,7 @@ def write_unsynced(disk: Disk, path: str, data: bytes, *, then_sync: bool = Fals
 
 
 def read_whole(disk: Disk, path: str) -> bytes | None:
-    """The contents, or None where there is no such file."""
+    """The contents of the file, or None if it does not exist."""
     if not disk.exists(path):
         return None
     file = disk.open(path, writable=False)

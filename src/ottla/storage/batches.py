@@ -1,4 +1,4 @@
-"""Walking the batches of a log file in bounded memory."""
+"""Iterate over the batches of a log file in bounded memory."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,27 +11,29 @@ from ottla.kernel import MAGIC, MAGIC_AT, BatchHeader, CorruptBatch
 _CHUNK = 1 << 20
 _HOP = 4096
 _PASSED_MAX = 1 << 24
-"""Bytes that are looked through for the next batch after a damaged one; a batch is hardly ever larger."""
+"""How many bytes to search for the next batch after a damaged one. Batches are rarely larger."""
 
 
 class BatchAt(NamedTuple):
+    """A batch and its position in the file."""
+
     position: int
     header: BatchHeader
     data: memoryview
     """The whole batch."""
 
 
-class Damage(NamedTuple):
-    """Where the file stops being a run of valid batches, and why."""
+class LogDamage(NamedTuple):
+    """The position where the file stops being a sequence of valid batches, and the reason."""
 
     position: int
     reason: str
 
 
 class BatchWalk:
-    """The whole batches of `file` from `start`, where one begins, up to `end`. CRCs are not checked.
+    """Iterate over the whole batches of `file` from `start`, a batch boundary, up to `end`. CRCs are not checked.
 
-    Afterwards `damage` tells whether that was all.
+    After the iteration `damage` is None if it reached `end`, else it says where and why it stopped.
     """
 
     def __init__(self, file: File, end: int, *, start: int = 0, chunk: int = _CHUNK) -> None:
@@ -39,7 +41,7 @@ class BatchWalk:
         self._start = start
         self._end = end
         self._chunk = chunk
-        self.damage: Damage | None = None
+        self.damage: LogDamage | None = None
 
     def __iter__(self) -> Iterator[BatchAt]:
         position, wanted = self._start, self._chunk
@@ -54,19 +56,19 @@ class BatchWalk:
             position += scanned.consumed
             left -= scanned.consumed
             if scanned.fault is not None:
-                self.damage = Damage(position, scanned.fault)
+                self.damage = LogDamage(position, scanned.fault)
                 return
             if scanned.needed > left:
-                self.damage = Damage(position, f"a batch of {scanned.needed} bytes begins here, {left} are left")
+                self.damage = LogDamage(position, f"a batch of {scanned.needed} bytes begins here, {left} are left")
                 return
             if scanned.consumed == 0 and scanned.needed == 0:
-                self.damage = Damage(position, f"the last {left} bytes are too few for a batch")
+                self.damage = LogDamage(position, f"the last {left} bytes are too few for a batch")
                 return
             wanted = max(self._chunk, scanned.needed)
 
 
 class DamagedAt(CorruptBatch):
-    """No batch can be where one should begin."""
+    """The bytes at a batch boundary are not a batch."""
 
     def __init__(self, file: File, position: int, reason: str) -> None:
         super().__init__(f"{file.path} is damaged at position {position}: {reason}")
@@ -74,10 +76,10 @@ class DamagedAt(CorruptBatch):
 
 
 def headers(file: File, position: int, end: int, expected: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches from `position` on; reads little more than the headers.
+    """Positions and headers of the batches from `position` on. Reads little more than the headers.
 
-    Offsets that do not rise (from `expected` on) or a batch that does not fit raise `DamagedAt`. No CRC is checked,
-    nor would it cover the base offset.
+    Raises `DamagedAt` if offsets do not rise (from `expected` on) or if a batch does not fit. No CRC is checked; the
+    CRC does not cover the base offset anyway.
     """
     data, start = b"", position
     while position < end:
@@ -101,9 +103,9 @@ def headers(file: File, position: int, end: int, expected: int = 0) -> Iterator[
 
 
 class PassingHeaders:
-    """As `headers`, but goes on at the next whole batch where one is damaged; `damage` tells of the last such place.
+    """Like `headers`, but skips damaged batches. `damage` is the last one skipped.
 
-    Raises `DamagedAt` where none follows within reach.
+    Raises `DamagedAt` if no whole batch follows within `_PASSED_MAX` bytes.
     """
 
     def __init__(self, file: File, position: int, end: int) -> None:
@@ -125,7 +127,7 @@ class PassingHeaders:
             except DamagedAt as damage:
                 self.damage, begin = damage, damage.position
                 if last is not None and not kernel.crc_ok(self._file.read(last[0], last[1].size), 0, last[1].size):
-                    # It is this one that is damaged, and its length leads nowhere.
+                    # The previous batch is the damaged one: its length field led to this position.
                     self.damage = DamagedAt(self._file, last[0], "the batch has the wrong CRC")
                     begin, expected = last[0] + 1, last[1].base_offset + 1
                 following = find_batch(self._file, begin, min(self._end, begin + _PASSED_MAX), expected)
@@ -135,8 +137,8 @@ class PassingHeaders:
 
 
 def find_batch(file: File, start: int, end: int, from_offset: int) -> int | None:
-    """Where the first whole batch begins, at `start` or later, that has a right CRC and offsets from `from_offset` on;
-    whatever the bytes before it are."""
+    """The position of the first batch at or after `start` that is whole, has a correct CRC and offsets from
+    `from_offset` on. The bytes before it may be anything."""
     for chunk_start in range(start, end - kernel.HEADER_SIZE + 1, _CHUNK):
         data = file.read(chunk_start, min(_CHUNK + kernel.HEADER_SIZE - 1, end - chunk_start))
         magic_at = data.find(MAGIC, MAGIC_AT)
@@ -153,7 +155,7 @@ def find_batch(file: File, start: int, end: int, from_offset: int) -> int | None
 
 
 def _size_of(data: bytes, at: int, left: int, from_offset: int) -> int | None:
-    """The size of the batch whose header may be there; None where it cannot be."""
+    """The size in the batch header at `at`, or None if the bytes there cannot be a header."""
     try:
         header = kernel.read_header(data, at)
     except CorruptBatch:

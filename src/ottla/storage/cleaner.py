@@ -1,16 +1,16 @@
-"""Cleaning a compacted log in a thread, while the event loop goes on appending to it and reading from it.
+"""Clean a compacted log in a thread, while the event loop appends to it and reads from it.
 
-1. flush, and checkpoint the recovery point: recovery above it takes gaps between segments for losses
-2. read the dirty part and note the latest offset of every key, as far as the memory goes
-3. group by group: write what stays into a `.cleaned` segment and sync it
-4. back on the loop: rename it to `.swap`; when that is durable, put it in the place of the originals
+1. Flush, and checkpoint the recovery point: above it, recovery treats a gap between segments as a loss.
+2. Read the dirty part and record the latest offset of every key, until the offset map is full.
+3. For each group of segments: write the records to keep into a `.cleaned` segment and sync it.
+4. On the loop: rename it to `.swap`; when that is durable, replace the originals with it.
 
-Rule 1: a batch is copied only if its CRC is right: a copy with a new CRC would make damage look whole.
-Rule 2: while a thread works or the cleaner rests, anything may happen to the log. A group that retention takes is left
-        out. A truncation, or the end of the log, makes all the work void. So after every wait the log is asked what is
-        still there, and a file that is gone is never taken for a failure of the disk.
-Rule 3: the thread only writes `.cleaned` files, which mean nothing to anybody: when it does, its path may be that of
-        another log already.
+Rule 1: a batch is copied only if its CRC is correct. A copy with a new CRC would hide the damage.
+Rule 2: the log can change whenever the cleaner awaits. A group that retention removed is skipped. A truncation, or
+        closing the log, discards the whole cleaning. So the log is checked after every await, and a missing file is
+        never reported as a disk failure.
+Rule 3: the thread writes `.cleaned` files only, which opening a log ignores. By then the path may belong to another
+        log.
 """
 
 import asyncio
@@ -41,10 +41,12 @@ from ottla.storage.segment_files import SegmentFiles
 
 
 class CleaningVoid(Exception):
-    """The log was changed under the cleaner's hands; the work so far is thrown away."""
+    """The log was truncated or closed during cleaning; the work so far is discarded."""
 
 
 class Cleaned(NamedTuple):
+    """The result of one cleaning."""
+
     end_offset: int
     """Where the next cleaning begins."""
     records_kept: int
@@ -52,23 +54,22 @@ class Cleaned(NamedTuple):
 
 
 async def clean(log: PartitionLog, cleanable: Cleanable, now_ms: int) -> Cleaned:
-    """Clean what `cleanable` says, and note in the directory's checkpoint where that ended.
+    """Clean the part that `cleanable` names, and checkpoint the offset where cleaning ended.
 
-    Raises `CleaningVoid` when the log was truncated or deleted meanwhile, `CorruptBatch` when a batch is not to be
-    trusted.
+    Raises `CleaningVoid` if the log was truncated or deleted meanwhile, `CorruptBatch` if a batch is damaged.
     """
     directory, disk = log.directory, log.directory.disk
     generation = log.generation
     with directory.guard("clean"), _void_if_gone(log):
         await log.flush_in_thread()
         _check_unchanged(log, generation)
-        directory.keep_recovery_point(log.key, log.log.recovery_point)
+        directory.keep_recovery_point(log.key, log.state.recovery_point)
         cleaning = _Cleaning(log, cleanable, now_ms)
         await disk.in_thread(cleaning.map_keys)
         _check_unchanged(log, generation)
-        for group in group_segments(log.log, cleaning.end_offset):
+        for group in group_segments(log.state, cleaning.end_offset):
             await cleaning.replace(group)
-            await asyncio.sleep(cleaning.bytes_moved / log.log.config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND])
+            await asyncio.sleep(cleaning.bytes_moved / log.state.config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND])
             cleaning.bytes_moved = 0
             _check_unchanged(log, generation)
         directory.keep_cleaned_up_to(log.key, cleaning.end_offset)
@@ -86,7 +87,7 @@ def _check_unchanged(log: PartitionLog, generation: int) -> None:
 
 @contextmanager
 def _void_if_gone(log: PartitionLog) -> Iterator[None]:
-    """A file that is missing is no fault of the disk when the whole log was deleted meanwhile."""
+    """Turn a missing file into `CleaningVoid` if the log was deleted meanwhile: the disk did not fail."""
     try:
         yield
     except (FileNotFoundError, OutOfUse) as error:
@@ -96,21 +97,23 @@ def _void_if_gone(log: PartitionLog) -> Iterator[None]:
 
 
 class _SegmentGone(Exception):
-    """Retention took a segment that was about to be read."""
+    """Retention removed a segment before the cleaner read it."""
 
 
 class _Cleaning:
+    """One run of the cleaner over one log."""
+
     def __init__(self, log: PartitionLog, cleanable: Cleanable, now_ms: int) -> None:
-        config = log.log.config
+        config = log.state.config
         self._log = log
         self._generation = log.generation
         self._cleanable = cleanable
         self._now_ms = now_ms
-        self._last_records = log.log.producers.last_records()
-        segments = log.log.segments
+        self._last_records = log.state.producers.last_records()
+        segments = log.state.segments
         self._dirty = [
             segment
-            for segment in segments[log.log.segment_at(cleanable.first_dirty_offset) :]
+            for segment in segments[log.state.segment_at(cleanable.first_dirty_offset) :]
             if segment.base_offset < cleanable.end_offset
         ]
         self._aborted = log.aborted_transactions(segments[0].base_offset, cleanable.end_offset)
@@ -121,17 +124,17 @@ class _Cleaning:
         )
         self._chunk = max(config[LOG_CLEANER_IO_BUFFER_SIZE] // config[LOG_CLEANER_THREADS] // 2, 1)
         self.bytes_moved = 0
-        """Read and written since the last rest: cleaning keeps to `log.cleaner.io.max.bytes.per.second`."""
+        """Bytes read and written since the last pause, for `log.cleaner.io.max.bytes.per.second`."""
         self.records_kept = 0
         self.records_dropped = 0
 
     @property
     def end_offset(self) -> int:
-        """Everything before it is known to the map of keys."""
+        """The end of the offsets whose keys are in the offset map."""
         return self._keys.latest_offset + 1
 
     def map_keys(self) -> None:
-        """Note the latest offset of every key in the dirty segments, until the map is full."""
+        """Record the latest offset of every key in the dirty segments, until the map is full."""
         first_dirty = self._cleanable.first_dirty_offset
         tracker = TransactionTracker(self._aborted)
         for number, segment in enumerate(self._dirty):
@@ -145,12 +148,13 @@ class _Cleaning:
                     if header.last_offset >= first_dirty:
                         self._keys.latest_offset = header.last_offset
             except _SegmentGone:
-                pass  # And so are all before it. What their records would have superseded is gone with them.
+                # All segments before it are gone too, and with them the records that its keys would have superseded.
+                pass
             following = self._dirty[number + 1].base_offset if number + 1 < len(self._dirty) else None
             self._keys.latest_offset = (following or self._cleanable.end_offset) - 1
 
     async def replace(self, group: list[Segment]) -> None:
-        """Write some neighbours anew and put that in their place, unless retention takes them meanwhile."""
+        """Rewrite adjacent segments into one and replace them with it, unless retention removes them meanwhile."""
         here, disk = self._log.here, self._log.here.disk
         if not self._are_there(group):
             return
@@ -178,10 +182,10 @@ class _Cleaning:
             cleaned.remove()
 
     def _are_there(self, group: list[Segment]) -> bool:
-        """Whether a group can be replaced, or is gone altogether. Where only some of it is left, the work is void: what
-        these hold was not seen, and the markers of their records might go before them."""
+        """Whether a group can be replaced; False if all of it is gone. Raises CleaningVoid if only part of it is left:
+        the removed part was not read, and a marker could be dropped before the records it ends."""
         _check_unchanged(self._log, self._generation)
-        there = sum(segment in self._log.log.segments for segment in group)
+        there = sum(segment in self._log.state.segments for segment in group)
         if 0 < there < len(group):
             raise CleaningVoid(f"{self._log.name}: segments were removed while they were cleaned")
         if not there:
@@ -189,9 +193,9 @@ class _Cleaning:
         return there > 0
 
     def _rewrite(self, group: list[Segment], cleaned: SegmentFiles, modified_ms: int) -> None:
-        """Write what stays of some neighbours into one new segment, durably. In a thread."""
+        """Write the records to keep of adjacent segments into one new segment and sync it. Runs in a thread."""
         disk, segment = self._log.here.disk, cleaned.segment
-        interval = self._log.log.limits.index_interval_bytes
+        interval = self._log.state.limits.index_interval_bytes
         cleaned.create()
         for source in group:
             for batch in self._batches(source):
@@ -221,7 +225,7 @@ class _Cleaning:
             header,
             keep=self._keys,
             now_ms=self._now_ms,
-            delete_retention_ms=self._log.log.config[DELETE_RETENTION_MS],
+            delete_retention_ms=self._log.state.config[DELETE_RETENTION_MS],
             discard=verdict.discard,
             retain_empty=verdict.retain_empty,
             marks_empty_txn=verdict.marks_empty_txn,
@@ -231,7 +235,7 @@ class _Cleaning:
         return filtered.batch
 
     def _batches(self, segment: Segment) -> Iterator[BatchAt]:
-        """The batches of a segment by a file of our own: the log may close its while we read."""
+        """The batches of a segment. Opens the file separately, because the log may close its own meanwhile."""
         path = SegmentFiles(self._log.here.disk, self._log.here.path, segment).path(files.LOG)
         try:
             file = self._log.here.disk.open(path, writable=False)

@@ -1,8 +1,8 @@
-"""What was written down of a log when it was left, held against its files.
+"""Compare a log with the records of its last close, to detect lost files.
 
-Checkpoints, snapshots and the summary of a clean close each say where the log ended, or how long its segments were.
-None of them is needed to read the log; so each tells when part of it is gone. Every function gives the sentence that
-refuses the log, or None.
+Checkpoints, snapshots and the summary of a clean close each state where the log ended or how long its segments were.
+None of them is needed to read the log, so each can reveal that part of it is missing. Every function returns the text
+of the refusal, or None.
 """
 
 from typing import NamedTuple
@@ -21,20 +21,20 @@ _REMEDY = (
 )
 
 
-class Left(NamedTuple):
-    """How a log was left, as far as the directory knows."""
+class LastClose(NamedTuple):
+    """How the log was closed last, as the checkpoints of its log directory say."""
 
     clean: bool = False
     by_ottla: bool = False
-    """With `clean`: the summary of the segments is of that shutdown."""
+    """Only with `clean`: Ottla, not Kafka, shut down, so the segment summary belongs to that shutdown."""
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     cleaned_up_to: int = 0
 
 
-def note_refused(here: PartitionFiles, left: Left, reason: str) -> None:
-    """Have the next open look at a log as closely as this one, which found it cleanly closed and damaged."""
+def note_refused(here: PartitionFiles, left: LastClose, reason: str) -> None:
+    """Write a file that keeps the next open as strict as this one, which found a cleanly closed log damaged."""
     text = (
         f"left-by={'ottla' if left.by_ottla else 'kafka'}\n{reason}\n\n"
         f"The log is opened when this is mended. Without this file it is opened as after a crash, with whatever is "
@@ -43,14 +43,14 @@ def note_refused(here: PartitionFiles, left: Left, reason: str) -> None:
     write_whole(here.disk, f"{here.path}/{files.REFUSED}", text.encode())
 
 
-def left_before_refusal(here: PartitionFiles, left: Left) -> Left:
-    """How a log was left that was refused since: nobody has changed it."""
+def left_before_refusal(here: PartitionFiles, left: LastClose) -> LastClose:
+    """The last close of a log that has been refused since; the log has not changed in between."""
     data = read_whole(here.disk, f"{here.path}/{files.REFUSED}") or b""
     return left._replace(clean=True, by_ottla=data.startswith(b"left-by=ottla"))
 
 
-def end_fault(here: PartitionFiles, left: Left, end_offset: int) -> str | None:
-    """Whether the log ends where it ended. After a crash it may be longer than it was known to be, not shorter."""
+def end_fault(here: PartitionFiles, left: LastClose, end_offset: int) -> str | None:
+    """Check that the log ends where it ended at the last close. After a crash it may be longer, not shorter."""
     log_directory = parent(here.path)
     if end_offset < left.recovery_point:
         return (
@@ -79,7 +79,7 @@ def end_fault(here: PartitionFiles, left: Left, end_offset: int) -> str | None:
 
 
 def segments_fault(here: PartitionFiles, segments: list[Segment]) -> str | None:
-    """Whether the segments are those that the last clean close has summarized, and as long."""
+    """Check that the segments are the ones in the summary of the last clean close, with the same sizes."""
     data = read_whole(here.disk, f"{here.path}/{files.SEGMENT_SUMMARY}") if here.has_summary else None
     if data is None:
         return None

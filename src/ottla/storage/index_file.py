@@ -1,13 +1,12 @@
-"""A sorted index on disk: fixed-size entries, the newest ones still in memory.
+"""A sorted index on disk: fixed-size entries, the newest of them still in memory.
 
-Rule 1: entries reach the file a page at a time, and all of them before a sync. Who crashes rebuilds the index of the
-        segment anyway, so nothing is lost by waiting.
-Rule 2: the file is open only while it is read or written often: of a log with little in it, all entries are in memory.
-Rule 3: a look-up halves the file down to one page and reads that: its cost hardly grows with the file. Who reads in
-        order finds it in the page of the look-up before, or in the next one.
+Rule 1: entries are written to the file a page at a time, and all of them before a sync. After a crash the index of the
+        segment is rebuilt anyway, so the delay loses nothing.
+Rule 2: the file is open only while it is used often. The entries of a small log are all in memory.
+Rule 3: a look-up bisects the file down to one page and reads that page, so its cost hardly grows with the file. A
+        sequential reader finds its entry in the page of the previous look-up or in the next page.
 """
 
-from collections.abc import Iterable
 from functools import partial
 from struct import Struct
 
@@ -21,15 +20,17 @@ _PAGE = 4096
 
 
 class OutOfUse(Refused):
-    """A log that was deleted, or a segment that is gone: another may have its path by now."""
+    """The log was deleted, or the segment is gone; the path may belong to another log now."""
 
     def __init__(self, path: str) -> None:
         super().__init__(Error.UNKNOWN_TOPIC_OR_PARTITION, f"{path} is not in use any more")
 
 
 class IndexFile:
+    """One offset or time index file."""
+
     def __init__(self, disk: Disk, path: str, entry: Struct, entries: int) -> None:
-        """`entries` is how many the file holds."""
+        """`entries` is the number of entries in the file."""
         self._disk = disk
         self._path = path
         self._entry = entry
@@ -38,9 +39,9 @@ class IndexFile:
         self._tail = bytearray()
         self._page_entries = _PAGE // entry.size
         self._last_page = 0
-        """Where the page begins in which the last look-up ended."""
+        """The number of the first entry of the page in which the last look-up ended."""
         self._kept = b""
-        """The entries of that page, as long as the file is open: they do not change, but others may follow."""
+        """The entries of that page, while the file is open. They never change, but more may follow."""
         self._file: File | None = None
         self._closed = False
         self._changes = Changes()
@@ -48,19 +49,24 @@ class IndexFile:
     def __len__(self) -> int:
         return self._on_disk + len(self._tail) // self._entry.size
 
-    def extend(self, entries: Iterable[tuple[int, ...]]) -> None:
-        pack = self._entry.pack
-        self.add(b"".join([pack(*fields) for fields in entries]))
+    def append(self, entry: tuple[int, ...]) -> None:
+        self._tail += self._entry.pack(*entry)
+        if len(self._tail) >= _PAGE:
+            self._write_out_if_possible()
 
     def add(self, packed: Buffer) -> None:
+        """Append packed entries."""
         self._tail += packed
         if len(self._tail) >= _PAGE:
-            try:
-                self.write_out()
-            except OSError as error:
-                if not is_out_of_files(error):
-                    raise
-                # They wait in memory for a file that can be opened.
+            self._write_out_if_possible()
+
+    def _write_out_if_possible(self) -> None:
+        try:
+            self.write_out()
+        except OSError as error:
+            if not is_out_of_files(error):
+                raise
+            # Too few descriptors: the entries stay in memory until the file can be opened.
 
     def at(self, number: int) -> tuple[int, ...]:
         return self._entry.unpack(self._read(number, 1))
@@ -69,25 +75,26 @@ class IndexFile:
         return self.at(len(self) - 1) if len(self) else None
 
     def count_at_most(self, column: int, value: int) -> int:
-        """How many entries have `column` <= value."""
+        """The number of entries with `column` <= value."""
         first, entries = self._page_for(column, value)
         return first + count_at_most(entries, self._entry, column, value)
 
     def floor(self, value: int, column: int = 0) -> tuple[int, ...] | None:
-        """The last entry whose `column`, the first one if none is named, is at most `value`."""
+        """The last entry whose `column` (default: the first) is at most `value`."""
         _, entries = self._page_for(column, value)
         count = count_at_most(entries, self._entry, column, value)
         return self._entry.unpack_from(entries, (count - 1) * self._entry.size) if count else None
 
     def _page_for(self, column: int, value: int) -> tuple[int, Buffer]:
-        """The packed entries among which the last one with `column` <= value is, if any is, and the first's number."""
+        """The page, as packed entries, that contains the last entry with `column` <= value if there is one; and the
+        number of its first entry."""
         if self._tail and self._entry.unpack_from(self._tail)[column] <= value:
             return self._on_disk, self._tail
         kept = self._kept
         if kept and self._entry.unpack_from(kept)[column] <= value:
             if value < self._entry.unpack_from(kept, -self._size)[column]:
                 return self._last_page, kept
-            # Who goes on finds it in the next page, or before it.
+            # A sequential reader finds the entry before the end of the next page.
             after = self._last_page + len(kept) // self._size
             following = self._read(after, max(min(self._page_entries, self._on_disk - after), 0))
             if not following or value < self._entry.unpack_from(following)[column]:
@@ -109,13 +116,13 @@ class IndexFile:
         return low, self._kept
 
     def make(self) -> None:
-        """Have the file there, if only empty; it is not kept open before there is something to write."""
+        """Create the file, empty, if it is missing. It is not kept open before there is something to write."""
         self._changes.note()
         self._opened()
         self.release()
 
     def clear(self) -> None:
-        """Forget all entries; the file is made when there are new ones to keep, or when the segment is closed."""
+        """Drop all entries. The file is created again when there are new entries, or when the segment is closed."""
         if self._file is not None or self._disk.exists(self._path):
             file = self._opened()
             self._changes.note()
@@ -124,7 +131,7 @@ class IndexFile:
         self._on_disk = 0
 
     def replace(self, entries: bytes) -> None:
-        """Have these packed entries and no others, durably: a crash leaves the old ones or the new ones."""
+        """Replace all entries by these packed ones, atomically and durably."""
         self.release()
         write_whole(self._disk, self._path, entries)
         self._tail = bytearray()
@@ -132,7 +139,7 @@ class IndexFile:
         self._changes.settle_all()
 
     def keep(self, entries: int) -> None:
-        """Forget all but the first `entries`."""
+        """Drop all but the first `entries`."""
         self._kept = b""
         if entries < self._on_disk:
             file = self._opened()
@@ -144,7 +151,7 @@ class IndexFile:
             del self._tail[(entries - self._on_disk) * self._entry.size :]
 
     def write_out(self) -> None:
-        """Bring the entries in memory to the file (and make the file, if there were none yet)."""
+        """Write the entries in memory to the file, creating it if necessary."""
         file = self._opened()
         self._changes.note()
         if self._tail:
@@ -157,8 +164,8 @@ class IndexFile:
         return not self._tail and not self._changes.are_unsynced
 
     def begin_sync(self) -> Sync | None:
-        """Ready to make durable what was written; None where that is so. The file is opened here, for it may have no
-        name any more, or one of another's, when the sync runs."""
+        """A sync of the written entries; None if they are durable. The file is opened here, because by the time the
+        sync runs the name may be gone or belong to another file."""
         if self._tail:
             self.write_out()
         if not self._changes.are_unsynced:
@@ -166,12 +173,13 @@ class IndexFile:
         return Sync(self._opened(create=False).sync, partial(self._changes.settle, self._changes.made))
 
     def release(self) -> None:
-        """Let go of the file until it is needed again. A sync under way still has it, and the last one closes it."""
+        """Close the file until it is needed again. A sync in progress holds its own reference, and the last one closes
+        the file."""
         self._kept = b""
         self._file = None
 
     def close(self) -> None:
-        """The file goes out of use: nobody cares for what is not synced."""
+        """Take the file out of use. Unsynced entries do not matter any more."""
         self._closed = True
         self._changes.settle_all()
         opened = self._file
@@ -180,7 +188,7 @@ class IndexFile:
             opened.close()
 
     def _opened(self, *, create: bool = True) -> File:
-        """Who only reads makes no file: a segment that was just taken out of use would leave an empty one."""
+        """`create=False` for reading: otherwise a segment that was just removed would leave an empty file behind."""
         if self._file is None:
             if self._closed:
                 raise OutOfUse(self._path)
@@ -188,7 +196,7 @@ class IndexFile:
         return self._file
 
     def _read(self, first: int, count: int) -> bytes:
-        """`count` packed entries from number `first` on."""
+        """`count` packed entries from entry number `first` on."""
         size = self._entry.size
         from_disk = max(min(self._on_disk - first, count), 0)
         data = self._opened(create=False).read(first * size, from_disk * size) if from_disk else b""

@@ -1,13 +1,13 @@
-"""One of the node's `log.dirs`: who owns it, how it was left, and the checkpoints of the partitions in it.
+"""One of the node's `log.dirs`: its owner, how it was closed, and the checkpoints of its partitions.
 
-Rule 1: one process at a time: `.lock` is held as long as the directory is in use.
-Rule 2: `.kafka_cleanshutdown` is removed before anything else is done and written after everything was synced, so that
-        finding it means that no log needs recovery. A copy of it says that it was Ottla that left the directory, and
-        not Kafka, whose retention and cleaner make what Ottla wrote down of the segments untrue.
-Rule 3: the first I/O error takes the directory offline for good. Nothing is tried again: after a failed sync the
-        kernel may have dropped what it could not write, and an append that follows would leave a hole (KAFKA-10778).
-Rule 4: a checkpoint may be written in a thread. It never takes the place of one that was begun after it: that one may
-        say that less is synced.
+Rule 1: one process at a time; `.lock` is held while the directory is in use.
+Rule 2: `.kafka_cleanshutdown` is removed first at the start and written last, after everything was synced. If it
+        exists, no log needs recovery. A copy of it marks a shutdown by Ottla: Kafka's retention and cleaner invalidate
+        the segment summaries that Ottla wrote.
+Rule 3: the first I/O error takes the directory offline permanently, without retries. After a failed sync the kernel may
+        have dropped the pages, and a later append would leave a hole (KAFKA-10778).
+Rule 4: a checkpoint may be written in a thread. It never replaces one that was begun later, which may state a lower
+        recovery point.
 """
 
 import errno
@@ -27,39 +27,41 @@ from ottla.core.log.files import parse_directory
 from ottla.io.ports import Disk
 from ottla.observe.trace import warn
 from ottla.storage.atomic import is_out_of_files, parent, read_whole, write_whole
-from ottla.storage.evidence import Left
+from ottla.storage.evidence import LastClose
 from ottla.wire.errors import Error, Refused
 
 Partition = tuple[str, int]
 
 
 class DirectoryInUse(Exception):
-    """Another node has this directory open."""
+    """Another node has the directory open."""
 
 
 class WrongDirectory(Exception):
-    """The directory belongs to another node or cluster, or does not say to whom."""
+    """The directory belongs to another node or cluster, or lacks the file that names its owner."""
 
 
 class OutOfFiles(Refused):
-    """There were too few descriptors. Nothing was touched: it can be tried again when there are some."""
+    """Too few file descriptors. Nothing was changed, so the operation can be retried."""
 
 
 class LogDirectory:
+    """An open log directory."""
+
     def __init__(self, disk: Disk, path: str, on_offline: Callable[["LogDirectory"], None] | None = None) -> None:
         self.disk = disk
         self.path = path
         self.meta: MetaProperties | None = None
         self.was_clean = False
         self.is_new = False
-        """Taken into use by this process: it had no `meta.properties`."""
+        """Whether this process created `meta.properties` here."""
         self.was_left_by_ottla = False
         self.failure: OSError | None = None
         self._on_offline = on_offline
         self._writing = disk.mutex()
         self._numbers = count(1)
         self._changed: dict[str, int] = {}
-        """Per checkpoint the number under which its contents were last changed, and under which they were written."""
+        """Per checkpoint: the number of its last change, and the number of the last change written."""
         self._written: dict[str, int] = {}
         disk.make_directory(path)
         try:
@@ -72,14 +74,14 @@ class LogDirectory:
         self.cleaner_offsets = self._read_offsets(files.CLEANER_OFFSETS)
         self._take_shutdown_marker()
         if not self.was_clean:
-            # New, or left by a process that died between making a name and syncing it.
+            # The directory may be new, or left by a process that died between creating a name and syncing it.
             disk.sync_directory(parent(path))
             disk.sync_directory(path)
 
-    # Whose it is.
+    # Ownership.
 
     def claim(self, cluster_id: str, node_id: int, new_id: Callable[[], bytes]) -> None:
-        """Make sure the directory belongs to this node; an empty one is taken."""
+        """Check that the directory belongs to this node, or claim it if it is empty."""
         meta = read_meta(self.disk, self.path)
         if meta is not None:
             if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
@@ -100,7 +102,8 @@ class LogDirectory:
         write_whole(self.disk, f"{self.path}/{files.META_PROPERTIES}", self.meta.encode())
 
     def sign_of_use(self, *, metadata: bool) -> str | None:
-        """What shows that a node has run here; None where none has. `metadata` says whether its log counts."""
+        """A file that shows that a node has used the directory, or None. `metadata` says whether the metadata log
+        counts."""
         if self.was_clean:
             return files.CLEAN_SHUTDOWN
         for name in self.disk.list(self.path):
@@ -113,34 +116,34 @@ class LogDirectory:
 
     def _take_shutdown_marker(self) -> None:
         marker, own = f"{self.path}/{files.CLEAN_SHUTDOWN}", f"{self.path}/{files.OWN_CLEAN_SHUTDOWN}"
-        told, told_by_ottla = read_whole(self.disk, marker), read_whole(self.disk, own)
-        self.was_clean = told is not None
-        self.was_left_by_ottla = self.was_clean and told == told_by_ottla
-        if told is not None:
+        contents, own_contents = read_whole(self.disk, marker), read_whole(self.disk, own)
+        self.was_clean = contents is not None
+        self.was_left_by_ottla = self.was_clean and contents == own_contents
+        if contents is not None:
             self.disk.remove(marker)
-        if told_by_ottla is not None:
+        if own_contents is not None:
             self.disk.remove(own)
         if self.was_clean:
             self.disk.sync_directory(self.path)
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
-        """Leave the directory; `clean` when every log in it was closed and synced."""
+        """Release the directory. `clean` if every log in it was closed and synced."""
         try:
             if clean and self.failure is None:
                 with self.guard("close"):
-                    told = encode_clean_shutdown(broker_epoch)
-                    write_whole(self.disk, f"{self.path}/{files.OWN_CLEAN_SHUTDOWN}", told)
-                    write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", told)
+                    contents = encode_clean_shutdown(broker_epoch)
+                    write_whole(self.disk, f"{self.path}/{files.OWN_CLEAN_SHUTDOWN}", contents)
+                    write_whole(self.disk, f"{self.path}/{files.CLEAN_SHUTDOWN}", contents)
         finally:
             self._lock.release()
 
-    # Failing.
+    # Failures.
 
     def fail(self, error: OSError, doing: str, *, half_done: bool = False) -> Refused:
-        """Take the directory offline; the refusal to raise instead of the error.
+        """Take the directory offline; returns the refusal to raise instead of the error.
 
-        Too many open files is the process's trouble, not the disk's: nothing was touched, and the directory stays,
-        unless what was done before it leaves a log `half_done`.
+        If the process is out of file descriptors the disk is healthy and nothing was changed. Then the directory stays
+        online, unless earlier steps have left a log `half_done`.
         """
         if is_out_of_files(error) and not half_done:
             warn("files.too_many_open", path=self.path, doing=doing)
@@ -153,11 +156,11 @@ class LogDirectory:
         return self._offline()
 
     def make(self, path: str) -> bool:
-        """Make the directory of a log here, unless it is there; whether it is new."""
+        """Create the directory of a log; returns whether it is new."""
         if self.disk.exists(path):
             return False
         if not self.disk.exists(self.path):
-            # Somebody removed it, or the disk is not mounted any more: a new one in its place would be another.
+            # The log directory was removed or unmounted. A new one in its place would be empty.
             raise FileNotFoundError(errno.ENOENT, "the log directory is gone", self.path)
         self.disk.make_directory(path)
         return True
@@ -174,7 +177,7 @@ class LogDirectory:
 
     @contextmanager
     def guard(self, doing: str, *, half_done: bool = False) -> Iterator[None]:
-        """Around I/O: an error takes the directory offline, an offline directory refuses."""
+        """Context for I/O: an error takes the directory offline, and an offline directory raises its refusal."""
         self.check_online()
         try:
             yield
@@ -183,9 +186,9 @@ class LogDirectory:
 
     # Checkpoints.
 
-    def left(self, partition: Partition) -> Left:
-        """How the log of a partition was left here."""
-        return Left(
+    def left(self, partition: Partition) -> LastClose:
+        """How the log of a partition was closed last."""
+        return LastClose(
             clean=self.was_clean,
             by_ottla=self.was_left_by_ottla,
             recovery_point=self.recovery_points.get(partition, 0),
@@ -201,7 +204,7 @@ class LogDirectory:
         high_watermarks: dict[Partition, int],
         log_starts: dict[Partition, int],
     ) -> None:
-        """Keep the offsets of the logs that are open; what is known of others stays."""
+        """Write the offsets of the open logs; those of other logs stay unchanged."""
         with self.guard("checkpoint"):
             self.begin_checkpoint(recovery_points, high_watermarks, log_starts)()
 
@@ -211,8 +214,8 @@ class LogDirectory:
         high_watermarks: Mapping[Partition, int],
         log_starts: Mapping[Partition, int],
     ) -> Callable[[], None]:
-        """Take note of offsets; calling the result, in any thread, writes down what has changed. A log start that is
-        about to be written is not moved back by one who does not know of it yet."""
+        """Record offsets; the returned function writes the changed checkpoints and may run in any thread. A log start
+        that is about to be written is not lowered by a caller that does not know of it."""
         number = next(self._numbers)
         pending = []
         log_starts = {one: max(offset, self.log_starts.get(one, 0)) for one, offset in log_starts.items()}
@@ -224,7 +227,7 @@ class LogDirectory:
             if any(known.get(partition) != offset for partition, offset in news.items()):
                 known.update(news)
                 self._changed[name] = number
-            # Also what an earlier call took note of, whose result may not have been called yet.
+            # This includes changes recorded by an earlier call whose function has not run yet.
             if self._is_unwritten(name):
                 pending.append((name, known.copy()))
 
@@ -244,7 +247,7 @@ class LogDirectory:
         self._keep(files.CLEANER_OFFSETS, self.cleaner_offsets, partition, offset)
 
     def _keep(self, name: str, offsets: dict[Partition, int], partition: Partition, offset: int) -> None:
-        """Have an offset in a checkpoint, durably."""
+        """Set one offset in a checkpoint, durably."""
         if offsets.get(partition) != offset:
             offsets[partition] = offset
             self._changed[name] = next(self._numbers)
@@ -252,11 +255,11 @@ class LogDirectory:
             self.write_offsets(name, offsets)
 
     def _is_unwritten(self, name: str) -> bool:
-        """Whether the file lacks something that was taken note of: a thread may be about to write it, or has failed."""
+        """Whether recorded changes are not in the file: a thread may be about to write them, or has failed."""
         return self._changed.get(name, 0) > self._written.get(name, 0)
 
     def lower_checkpoints(self, partition: Partition, offset: int) -> None:
-        """Before a log is cut at `offset`: nothing beyond it counts as synced, cleaned or committed any more."""
+        """Before a log is truncated at `offset`: lower its recovery point, cleaner checkpoint and high watermark."""
         for name, offsets in (
             (files.RECOVERY_POINTS, self.recovery_points),
             (files.CLEANER_OFFSETS, self.cleaner_offsets),
@@ -265,10 +268,10 @@ class LogDirectory:
             if offsets.get(partition, 0) > offset:
                 self._keep(name, offsets, partition, offset)
             elif self._is_unwritten(name):
-                self.write_offsets(name, offsets)  # The file may have more than what was taken note of.
+                self.write_offsets(name, offsets)  # The file may hold higher offsets than the ones in memory.
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """The partitions are gone from here; new ones of the same names start without checkpoints."""
+        """Drop the checkpoints of deleted partitions, so that new ones of the same name start without."""
         for name, offsets in self._checkpoints():
             known = [partition for partition in partitions if partition in offsets]
             for partition in known:
@@ -278,7 +281,7 @@ class LogDirectory:
                 self.write_offsets(name, offsets)
 
     def begin_forget(self, partitions: Collection[Partition]) -> None:
-        """As `forget`, for one part of very many partitions: what `begin_write` gives writes it down for all parts."""
+        """Like `forget`, for one slice of many partitions. The function from `begin_write` writes all slices."""
         number = next(self._numbers)
         for name, offsets in self._checkpoints():
             before = len(offsets)
@@ -288,7 +291,7 @@ class LogDirectory:
                 self._changed[name] = number
 
     def begin_write(self) -> Callable[[], None]:
-        """Calling the result, in any thread, writes down every checkpoint that has changed."""
+        """The returned function writes every changed checkpoint and may run in any thread."""
         number = next(self._numbers)
         pending = [
             (name, offsets.copy())
@@ -320,7 +323,7 @@ class LogDirectory:
                 self._written[name] = number
 
     def _read_offsets(self, name: str) -> dict[Partition, int]:
-        """A checkpoint that cannot be read counts as empty: more is recovered, nothing is lost."""
+        """An unreadable checkpoint counts as empty: recovery then reads more, and nothing is lost."""
         try:
             return decode_offsets(read_whole(self.disk, f"{self.path}/{name}") or encode_offsets({}))
         except BadCheckpoint as error:
@@ -329,7 +332,7 @@ class LogDirectory:
 
 
 def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
-    """Whose a directory is; None where it does not say."""
+    """The owner that `meta.properties` names; None if the file is missing."""
     path = f"{directory}/{files.META_PROPERTIES}"
     data = read_whole(disk, path)
     try:

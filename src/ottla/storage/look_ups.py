@@ -1,12 +1,12 @@
-"""Asking the indexes of a log's segments.
+"""Queries to the indexes of a log's segments.
 
-Rule 1: an index that turns out to lie is rebuilt from the log, for good, and asked again; so is a transaction index
-        that its checksum or the log contradicts.
-Rule 2: by time, the first segment to look at is found by halving: per closed segment the largest timestamp up to its
-        end never falls. Of what a clean close has summarized it is looked up in that file; of the segments since it is
-        gathered at the first look-up, kept up while segments come, and gathered anew when some have gone.
-Rule 3: the summary only bounds the times. A look-up that it misleads, because what was new enough is gone, sees to it
-        that all segments are gathered.
+Rule 1: an index that proves wrong is rebuilt from the log, durably, and queried again. So is a transaction index that
+        its checksum or the log contradicts.
+Rule 2: a look-up by time bisects to the first segment to read: the running maximum of the closed segments' timestamps
+        never falls. For segments in the summary of the last clean close it is read from that file. For later ones it is
+        gathered at the first look-up, extended as segments close, and gathered again after segments were removed.
+Rule 3: the summary gives upper bounds only. If a bound proves too high, because the newest records are gone, all
+        segments are gathered instead.
 """
 
 import asyncio
@@ -19,42 +19,44 @@ from typing import TypeVar
 
 from ottla.config import CLEANUP_POLICY
 from ottla.core.log.indexes import AbortedTxn, BadIndex, overlapping
-from ottla.core.log.log import Log
 from ottla.core.log.segment import NO_TIMESTAMP, Segment
+from ottla.core.log.state import LogState
 from ottla.core.log.summary import UNKNOWN, BadSummary, SummaryEntry, encode_summary, txn_checksum
 from ottla.kernel import ControlType, CorruptBatch
 from ottla.observe.trace import trace, warn
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recovery import aborted_in, marker_in
-from ottla.storage.segment_files import Found, SegmentFiles, TimeFound
+from ottla.storage.segment_files import BatchFound, SegmentFiles, TimeFound
 from ottla.storage.summary_file import SummaryFile
 
 T = TypeVar("T")
 _WORTH_A_THREAD = 50
-"""Segments to ask for their times before that is worth a thread."""
+"""From this many segments on, their timestamps are gathered in a thread."""
 _NOTHING_KNOWN = -1
 
 
 class LookUps:
-    def __init__(self, log: Log, here: PartitionFiles) -> None:
+    """The look-ups of one log."""
+
+    def __init__(self, log: LogState, here: PartitionFiles) -> None:
         self._log = log
         self._here = here
         self._summary: SummaryFile | None = None
         self._bounded = True
-        """Whether the summary has not misled anybody yet (Rule 3)."""
+        """Whether the summary is still used for time bounds (Rule 3)."""
         self._running_max: list[int] | None = None
-        """Per closed segment that the summary does not bound, the largest timestamp from the first of them up to its
-        end; None when it must be gathered anew."""
+        """Per closed segment outside the summary: the largest timestamp from the first of them up to its end. None if
+        it must be gathered again."""
         self._learning = asyncio.Lock()
         self._txn_checksums: dict[int, tuple[int, int]] = {}
-        """Of the transaction indexes that were confirmed here, by base offset: the segment's size, the checksum."""
+        """Checksums of the transaction indexes confirmed here, by base offset: the segment's size and the checksum."""
         self._aborting: list[int] = []
-        """As `PartitionFiles.aborting`, sorted, and what was there according to checksums."""
+        """`PartitionFiles.aborting`, sorted, plus the segments known from checksums."""
         self._aborting_known = _NOTHING_KNOWN
-        """How many of the former there were."""
+        """The size of `PartitionFiles.aborting` when `_aborting` was computed."""
 
-    def locate(self, segment: Segment, offset: int) -> Found | None:
-        """The first batch of a segment that ends at or after `offset`."""
+    def locate(self, segment: Segment, offset: int) -> BatchFound | None:
+        """The first batch of a segment whose last offset is at least `offset`."""
         return self._ask(segment, lambda files: files.locate(offset))
 
     def end_offset_before(self, segment: Segment, position: int) -> int:
@@ -71,7 +73,7 @@ class LookUps:
         try:
             return look(files)
         except BadIndex as error:
-            # Made from the log a moment ago: it is the log that contradicts itself.
+            # The index was just rebuilt from the log, so the log contradicts itself.
             raise CorruptBatch(f"{files.log.path} is damaged: {error}") from error
 
     # By time.
@@ -94,7 +96,7 @@ class LookUps:
         largest = max(NO_TIMESTAMP if bound is None else bound, *gathered, self.max_timestamp(self._log.active))
         found = self.find_time(largest) if largest >= 0 else None
         if found is None and largest >= 0:
-            # The record that had it is gone.
+            # The record with that timestamp is gone.
             largest = max(self.max_timestamp(segment) for segment in self._log.segments)
             found = self.find_time(largest) if largest >= 0 else None
         return found
@@ -105,13 +107,13 @@ class LookUps:
         return segment.max_timestamp
 
     def closed(self, segment: Segment) -> None:
-        """The active segment became a closed one."""
+        """Called when the active segment was closed."""
         self._note_checksum(self._here.of(segment))
         if self._running_max is not None:
             self._running_max.append(max([*self._running_max[-1:], segment.max_timestamp]))
 
     def replaced(self, cleaned: SegmentFiles) -> None:
-        """A cleaned segment took the place of others."""
+        """Called when a cleaned segment has replaced others."""
         self._note_checksum(cleaned)
         if cleaned.aborted():
             self._here.aborting.add(cleaned.segment.base_offset)
@@ -119,18 +121,18 @@ class LookUps:
         self.forget_times()
 
     def forget_times(self) -> None:
-        """Closed segments went or were replaced."""
+        """Called when closed segments were removed or replaced."""
         self._running_max = None
 
     def forget(self) -> None:
-        """Batches are about to be cut off, and others may take their place."""
+        """Called before batches are truncated: others may take their place."""
         self._here.drop_summary()
         self._txn_checksums.clear()
         self._aborting_known = _NOTHING_KNOWN
         self.forget_times()
 
     async def learn_times(self) -> None:
-        """Ask many segments for their times in a thread, so that a look-up need not do it on the event loop."""
+        """Gather the timestamps of many segments in a thread, so that a look-up need not do it on the event loop."""
         async with self._learning:
             unknown = self._unknown_times()
             if len(unknown) < _WORTH_A_THREAD:
@@ -152,7 +154,7 @@ class LookUps:
         return [segment for segment in self._log.segments[self._first_unbounded() : -1] if not segment.times_known]
 
     def _first_reaching(self, timestamp: int) -> int:
-        """The index of the first segment that may have a record as new as `timestamp`."""
+        """The index of the first segment that may have a record with at least `timestamp`."""
         if self._bounded:
             base_offset = self._ask_summary(lambda summary: summary.first_reaching(timestamp))
             if base_offset is not None:
@@ -165,7 +167,7 @@ class LookUps:
         return first + bisect_left(self._gathered(first), timestamp)
 
     def _first_unbounded(self) -> int:
-        """The index of the first segment whose times have to be gathered."""
+        """The index of the first segment whose timestamps must be gathered."""
         base_offset = self._ask_summary(lambda summary: summary.header.active_base_offset) if self._bounded else None
         return self._log.segment_at(base_offset) if base_offset is not None else 0
 
@@ -177,7 +179,7 @@ class LookUps:
         return self._running_max
 
     def _bound(self, segment: Segment, bounds: dict[int, int]) -> int:
-        """The largest timestamp of a segment, or more where only a bound is at hand."""
+        """The largest timestamp of a segment, or an upper bound of it from `bounds`."""
         if not segment.times_known and (bound := bounds.get(segment.base_offset)) is not None:
             return bound
         return self.max_timestamp(segment)
@@ -185,7 +187,7 @@ class LookUps:
     # The summary of a clean close.
 
     def _ask_summary(self, look: Callable[[SummaryFile], T]) -> T | None:
-        """What the summary says; None where there is none that counts."""
+        """Apply `look` to the summary; None if there is no valid one."""
         if not self._here.has_summary:
             return None
         try:
@@ -199,8 +201,8 @@ class LookUps:
             return None
 
     def _summarized_maxima(self) -> dict[int, int]:
-        """By base offset, what the summary says of the offsets of a closed segment, which the cleaner may have made of
-        several."""
+        """The largest timestamps from the summary, by base offset of today's segments. The cleaner may have merged
+        several summarized segments into one."""
         maxima: dict[int, int] = {}
         entries = self._ask_summary(list) or []
         for entry in entries[:-1]:
@@ -209,14 +211,15 @@ class LookUps:
                 bound = maxima.get(segment.base_offset, NO_TIMESTAMP)
                 maxima[segment.base_offset] = max(bound, entry.max_timestamp)
         if entries:
-            # The last one was active, and has grown. The cleaner may have put it into a segment with others.
+            # The last segment was active and has grown. The cleaner may have merged it with others.
             grown = self._log.segments[self._log.segment_at(entries[-1].base_offset)]
             maxima.pop(grown.base_offset, None)
         return maxima
 
     def summarize(self) -> None:
-        """Write down what the next process would have to ask every segment for, and how long each is, so that it
-        notices when one is gone. A log of one segment does without: its checkpoint tells where it ended."""
+        """Write the summary: each segment's largest timestamp, so that the next process need not read every segment,
+        and its size, so that a missing one is noticed. A log of one segment needs none: its checkpoint states where it
+        ended."""
         log = self._log
         self._note_checksum(self._here.of(log.active))
         if not self._here.has_summary and len(log.segments) == 1 and not self._txn_checksums:
@@ -225,7 +228,7 @@ class LookUps:
             entries = list(self._entries())
         except CorruptBatch as error:
             warn("summary.not_written", log=log.name, reason=error)
-            self._here.drop_summary()  # One that is out of date would have the log refused.
+            self._here.drop_summary()  # An outdated summary would have the log refused.
             return
         header = self._ask_summary(lambda summary: summary.header)
         if header is None or header.end_offset != log.end_offset or entries != self._ask_summary(list):
@@ -249,7 +252,7 @@ class LookUps:
     # Aborted transactions.
 
     def aborted(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
-        """Those that touch the offsets from `first_offset` to before `upper_offset`."""
+        """The aborted transactions that overlap the offsets from `first_offset` up to `upper_offset` (exclusive)."""
         found: list[AbortedTxn] = []
         log, aborting = self._log, self._gathered_aborting()
         first = log.segments[log.segment_at(first_offset)].base_offset
@@ -264,7 +267,7 @@ class LookUps:
         return found
 
     def may_be_aborted(self, offset: int) -> bool:
-        """Whether there is anything to look for from a batch on that begins at `offset`. Mostly there is not."""
+        """Whether any segment from a batch at `offset` on has a transaction index. Mostly none has."""
         aborting = self._gathered_aborting()
         return bool(aborting) and aborting[-1] >= self._log.segments[self._log.segment_at(offset)].base_offset
 
@@ -277,21 +280,21 @@ class LookUps:
         return self._aborting
 
     def make_aborted_readable(self, index: int) -> None:
-        """Rebuild the transaction index of a segment where its bytes are none."""
+        """Rebuild the transaction index of a segment if its bytes are not valid entries."""
         files = self._here.of(self._log.segments[index])
         try:
             files.aborted()
         except BadIndex as error:
             warn("txnindex.rebuilt", log=self._log.name, base_offset=files.segment.base_offset, reason=error)
-            self._renew(files, self._told_by_the_log(index))
+            self._renew(files, self._rebuilt_from_log(index))
 
     def prepare_to_abort(self) -> None:
-        """Before the end of an aborted transaction is written: what can go wrong with its index does so now."""
+        """Before an abort marker is written: open the transaction index, so that a failure happens now."""
         self.make_aborted_readable(len(self._log.segments) - 1)
         self._here.of(self._log.active).prepare_to_abort()
 
     def _aborted_in(self, index: int) -> list[AbortedTxn]:
-        """The transaction index of a segment, rebuilt from the log if that contradicts it."""
+        """The transaction index of a segment, rebuilt from the log if the log contradicts it."""
         files = self._here.of(self._log.segments[index])
         if not files.aborted_confirmed:
             try:
@@ -299,12 +302,12 @@ class LookUps:
                 files.aborted_confirmed = True
             except BadIndex as error:
                 warn("txnindex.rebuilt", log=self._log.name, base_offset=files.segment.base_offset, reason=error)
-                self._renew(files, self._told_by_the_log(index))
+                self._renew(files, self._rebuilt_from_log(index))
             self._note_checksum(files)
         return files.aborted()
 
     def _confirm(self, index: int, files: SegmentFiles) -> None:
-        """By its checksum, where one was written down; else by the log."""
+        """Check a transaction index against its recorded checksum; without one, against the log."""
         segment, aborted = files.segment, files.aborted()
         entry = self._ask_summary(lambda summary: summary.of(segment.base_offset))
         noted = (entry.size, entry.txn_checksum) if entry is not None else (segment.size, UNKNOWN)
@@ -313,16 +316,16 @@ class LookUps:
             if txn_checksum(aborted) != checksum:
                 raise BadIndex(f"CRC32C is {txn_checksum(aborted):08x}; it was {checksum:08x} when it was written")
         elif aborted and "compact" in self._log.config[CLEANUP_POLICY]:
-            # The batch that an entry begins with may be gone. So the log is asked for all of them.
-            told = self._told_by_the_log(index)
-            if told != aborted:
-                trace("txnindex.renewed", log=self._log.name, base_offset=segment.base_offset, was=aborted, now=told)
-                self._renew(files, told)
+            # The first batch of a transaction may be gone, so all entries are compared with the whole log segment.
+            rebuilt = self._rebuilt_from_log(index)
+            if rebuilt != aborted:
+                trace("txnindex.renewed", log=self._log.name, base_offset=segment.base_offset, was=aborted, now=rebuilt)
+                self._renew(files, rebuilt)
         else:
             for txn in aborted:
                 self._confirm_aborted(index, txn)
 
-    def _told_by_the_log(self, index: int) -> list[AbortedTxn]:
+    def _rebuilt_from_log(self, index: int) -> list[AbortedTxn]:
         return aborted_in(self._here, self._log.name, self._log.segments[: index + 1])
 
     def _renew(self, files: SegmentFiles, aborted: list[AbortedTxn]) -> None:
@@ -330,7 +333,7 @@ class LookUps:
         files.sync(indexes=True)
 
     def _note_checksum(self, files: SegmentFiles) -> None:
-        """Of an index that was confirmed; an empty one is not worth it."""
+        """Record the checksum of a confirmed index, unless it is empty."""
         if files.aborted_confirmed and files.aborted():
             self._txn_checksums[files.segment.base_offset] = files.segment.size, txn_checksum(files.aborted())
 
@@ -345,11 +348,11 @@ class LookUps:
         ended = marker_in(marker.header, self._here.of(segment).log.read(marker.position, marker.header.size))
         if ended is None or ended.control_type is not ControlType.ABORT:
             raise BadIndex(f"the batch of producer {txn.producer_id} at offset {txn.last_offset} aborts nothing")
-        # What was stable then may lie before this transaction: an older one was still open.
+        # The stable offset recorded then may lie before this transaction, because an older one was still open.
         if not max(txn.first_offset, txn.last_stable_offset - 1) <= txn.last_offset:
             raise BadIndex(f"{txn} contradicts itself")
         if txn.first_offset < self._log.log_start_offset:
-            return  # The first batch may be gone.
+            return  # The first batch may have been removed.
         first = self.locate(self._log.segments[self._log.segment_at(txn.first_offset)], txn.first_offset)
         header = first.header if first is not None else None
         if header is None or (header.base_offset, header.producer_id) != (txn.first_offset, txn.producer_id):
@@ -367,8 +370,8 @@ def _unread(segment: Segment) -> Segment:
 
 
 def _read_times(here: PartitionFiles, segments: list[Segment]) -> None:
-    """Learn the times of segments, by files of our own: the log goes on using its, and taking them out of use. Whatever
-    fails is met again, and dealt with, by the look-up."""
+    """Read the timestamps of segments through separate file handles, because the log keeps using and closing its own.
+    Errors are ignored here; the look-up meets and handles them."""
     for segment in segments:
         files = SegmentFiles(here.disk, here.path, segment)
         with suppress(BadIndex, CorruptBatch, OSError):

@@ -1,16 +1,16 @@
-"""The files of one partition: its segments, producer snapshots, leader epochs and the summary of a clean close.
+"""The files of one partition: segments, producer snapshots, leader epochs and the summary of a clean close.
 
-Rule 1: removing is made durable at once, before anything new is written: a file that came back after a crash would
-        contradict what took its place. Only what retention takes may come back: it lies before the log start.
-Rule 2: making is made durable by the next sync: until then nobody was promised anything. But the name of the first
-        segment is durable before there is a second one: a log whose front is gone looks as if retention had taken it.
-Rule 3: what retention and compaction take out of use keeps its bytes for `file.delete.delay.ms`, for readers that are
-        still at it.
-Rule 4: a log of any length holds a bounded number of synced segments open. One that is let go is not closed here: who
-        still reads from it has its file, and the last one to drop that closes it.
-Rule 5: the snapshot where a segment begins gets its name when everything of the segment before it is durable, indexes
-        included. So who finds it need not read that segment again.
-Rule 6: what recovery cannot use is not removed but set aside, in a directory of its own that Kafka overlooks.
+Rule 1: a removal is made durable at once, before anything new is written. A file that reappeared after a crash would
+        contradict its replacement. Only files removed by retention may reappear: they lie before the log start.
+Rule 2: a creation is made durable by the next sync; nothing was acknowledged before that. But the name of the first
+        segment is durable before a second one exists: otherwise a lost front would look like retention.
+Rule 3: files removed by retention and compaction keep their bytes for `file.delete.delay.ms`, for readers that still
+        use them.
+Rule 4: a log of any length keeps a bounded number of synced segments open. A released segment is not closed here: a
+        reader holds a reference to its file, and dropping the last reference closes it.
+Rule 5: the snapshot at the start of a segment gets its name when everything of the previous segment is durable, indexes
+        included. If it exists, recovery need not read the previous segment.
+Rule 6: segments that recovery cannot use are moved to a separate directory that Kafka ignores, not removed.
 """
 
 from bisect import insort
@@ -25,7 +25,7 @@ from ottla.core.log.checkpoints import EpochStart, encode_epochs, encode_partiti
 from ottla.core.log.files import file_name, parse_file
 from ottla.core.log.producers import Producers
 from ottla.core.log.segment import Segment
-from ottla.core.log.snapshots import BadSnapshot, decode_snapshot, encode_snapshot
+from ottla.core.log.snapshots import BadProducerSnapshot, decode_snapshot, encode_snapshot
 from ottla.io.ports import Disk, File
 from ottla.observe.trace import warn
 from ottla.storage.atomic import TEMPORARY, is_out_of_files, parent, read_whole, write_unsynced, write_whole
@@ -37,44 +37,48 @@ _COPIED_AT_ONCE = 1 << 20
 
 
 class _Retired(NamedTuple):
+    """Paths that were renamed to `.deleted`, and when to remove the files."""
+
     due_ms: int
     paths: list[str]
 
 
 class PartitionFiles:
+    """The files of one partition's directory."""
+
     def __init__(self, disk: Disk, path: str, listing: Iterable[str], *, settled: bool = False) -> None:
-        """`settled` when the process before has left everything durable."""
+        """`settled` if the previous process has left everything durable."""
         self.disk = disk
         self.path = path
         self._segments: dict[int, SegmentFiles] = {}
         self._sweep_at = 2 * _SETTLED_OPEN_MAX
-        """How many segments may be open before those that can be let go are looked for."""
+        """The number of open segments at which the next search for releasable ones starts."""
         self._retired: list[_Retired] = []
         self._aside: str | None = None
         names = list(listing)
-        # Also what a process that died has made may have no durable name yet, and no durable contents. Recovery makes
-        # anew whatever may be torn, except the one file that says whose log this is.
+        # A process that died may have created files whose names or contents are not durable. Recovery rewrites every
+        # file that may be torn, except the one with the topic id.
         self._unsynced_files: dict[str, Changes] = {}
         if files.PARTITION_METADATA in names and not settled:
             self._unsynced_files[f"{path}/{files.PARTITION_METADATA}"] = Changes(unsynced=True)
         self._names = Changes(unsynced=not settled)
         self._own_name = Changes(unsynced=not settled)
         self.front_is_durable = settled
-        """Rule 2."""
+        """Whether the first segment's name is durable (Rule 2)."""
         self._due_snapshots: dict[int, bytes] = {}
-        """By offset, those that the next sync writes (Rule 5)."""
+        """Snapshots that the next sync writes, by offset (Rule 5)."""
         self._epochs: bytes | None = None
-        """What the next sync writes down of the leader epochs."""
+        """The leader epochs that the next sync writes."""
         self._writing_epochs = disk.mutex()
         self.syncing = disk.mutex()
-        """Held by a sync while it runs: two fsyncs of one file at a time would report an error to only one of them."""
+        """Held by a running sync: of two concurrent fsyncs of a file only one would report an error."""
         self.closed = False
-        """Nobody uses the files from here any more; the directory may have another name by now."""
+        """The files are out of use; the directory may have another name by now."""
         self.has_summary = files.SEGMENT_SUMMARY in names
         parsed = [file for name in names if (file := parse_file(name)) is not None]
         self.snapshots = sorted(file.base_offset for file in parsed if file[1:] == (files.SNAPSHOT, ""))
         self.aborting = {file.base_offset for file in parsed if file[1:] == (files.TXN_INDEX, "")}
-        """The base offsets of the segments that transactions may have been aborted in. Some may be gone since."""
+        """Base offsets of the segments that may have a transaction index. Some may be gone."""
 
     # Segments.
 
@@ -95,7 +99,7 @@ class PartitionFiles:
         return created
 
     def _sync_front(self) -> None:
-        """Rule 2. Waits for the disk, where no flush has come before."""
+        """Sync the first segment's name (Rule 2). Blocks on the disk if no flush has done it before."""
         self.sync_names()
         self.disk.sync_directory(parent(self.path))
         self._own_name.settle_all()
@@ -114,25 +118,26 @@ class PartitionFiles:
         return taken
 
     def _forget_clean_close(self, segment: Segment) -> None:
-        """A snapshot within a segment says that its indexes were synced up to there; soon they are not."""
+        """Remove the snapshots inside a segment: each states that the indexes were synced up to its offset, which is
+        about to become untrue."""
         later = (offset for offset in self.snapshots if offset > segment.base_offset)
         inside = [offset for offset in later if not self.disk.exists(f"{self.path}/{file_name(offset, files.LOG)}")]
         self.drop_snapshots(lambda offset: offset in inside)
 
     def release(self) -> None:
-        """Let go of the files until they are needed again, those of the logs only if they have nothing to sync."""
+        """Close the files until they are needed again; log files only if they have nothing to sync."""
         for opened in self._segments.values():
             opened.release()
 
     def _let_go(self) -> None:
-        """Rule 4: the settled segments that were opened longest ago."""
+        """Release the synced segments that were opened longest ago (Rule 4)."""
         settled = [base_offset for base_offset, opened in self._segments.items() if opened.is_settled]
         for base_offset in settled[:-_SETTLED_OPEN_MAX]:
             del self._segments[base_offset]
         self._sweep_at = len(self._segments) + _SETTLED_OPEN_MAX
 
     def remove(self, segments: Iterable[Segment]) -> None:
-        """Remove segments and their snapshots for good."""
+        """Remove segments and their snapshots permanently."""
         for segment in segments:
             self._names.note()
             self.of(segment).remove()
@@ -141,7 +146,7 @@ class PartitionFiles:
         self.sync_names()
 
     def rename_deleted(self, segments: Iterable[Segment]) -> list[str]:
-        """Give the files of segments names under which nobody looks for them; which they had."""
+        """Rename the files of segments to `.deleted`; returns their old paths."""
         paths = [self.of(segment).path(kind) for segment in segments for kind in files.SEGMENT_KINDS]
         present = [path for path in paths if self.disk.exists(path)]
         for path in present:
@@ -154,14 +159,15 @@ class PartitionFiles:
             self.disk.rename(path + files.DELETED, path)
 
     def retire(self, segments: Iterable[Segment], paths: Iterable[str], due_ms: int) -> None:
-        """Segments whose files were renamed go out of use; their bytes go when `due_ms` has come."""
+        """Take renamed segments out of use; their files are removed at `due_ms`."""
         for segment in segments:
             self.of(segment).retire()
             del self._segments[segment.base_offset]
         self._retired.append(_Retired(due_ms, [path + files.DELETED for path in paths]))
 
     def void_swaps(self) -> None:
-        """Remove cleaned segments that wait to be swapped in: after a truncation they would bring back what it took."""
+        """Remove cleaned segments that wait to be swapped in: after a truncation they would bring back truncated
+        records."""
         waiting = [name for name in self.disk.list(self.path) if name.endswith(files.SWAP)]
         for name in waiting:
             self._remove(f"{self.path}/{name}")
@@ -169,16 +175,16 @@ class PartitionFiles:
             self.sync_names()
 
     def purge(self, now_ms: int) -> None:
-        """Remove what was retired long enough ago."""
+        """Remove the retired files that are due."""
         due = [retired for retired in self._retired if retired.due_ms <= now_ms]
         self._retired = [retired for retired in self._retired if retired.due_ms > now_ms]
         for path in (path for retired in due for path in retired.paths):
             self._remove(path)
 
-    # Snapshots, epochs and the rest beside the segments.
+    # Snapshots, epochs and other files beside the segments.
 
     def write_snapshot(self, producers: Producers) -> None:
-        """Keep the producer state as of its end offset, now; durable with the next sync."""
+        """Write the producer state at its end offset now; the next sync makes it durable."""
         offset = producers.end_offset
         path = self._snapshot_path(offset)
         write_unsynced(self.disk, path, _encoded(producers))
@@ -187,7 +193,7 @@ class PartitionFiles:
         self._note_file(path)
 
     def keep_snapshot(self, producers: Producers) -> None:
-        """Keep the producer state where a segment begins, with the next sync (Rule 5)."""
+        """Write the producer state at the start of a segment with the next sync (Rule 5)."""
         self._due_snapshots[producers.end_offset] = _encoded(producers)
 
     def _have_snapshot(self, offset: int) -> None:
@@ -195,14 +201,14 @@ class PartitionFiles:
             insort(self.snapshots, offset)
 
     def load_snapshot(self, name: str, at_most: int, start_offset: int) -> Producers:
-        """The newest state taken at or before `at_most`; an empty one at `start_offset` where there is none."""
+        """The newest producer state at or before `at_most`; an empty one at `start_offset` if there is none."""
         for offset in sorted({*self.snapshots, *self._due_snapshots}, reverse=True):
             if start_offset <= offset <= at_most and (found := self._read_snapshot(name, offset)) is not None:
                 return found
         return Producers(name, start_offset)
 
     def snapshot_at(self, name: str, offset: int) -> Producers | None:
-        """The state taken at exactly this offset, as the disk has it."""
+        """The producer state at exactly this offset, read from disk."""
         return self._read_snapshot(name, offset) if offset in self.snapshots else None
 
     def _read_snapshot(self, name: str, offset: int) -> Producers | None:
@@ -210,7 +216,7 @@ class PartitionFiles:
         data = self._due_snapshots.get(offset)
         try:
             return Producers.restore(name, offset, decode_snapshot(data or read_whole(self.disk, path) or b""))
-        except BadSnapshot as error:
+        except BadProducerSnapshot as error:
             warn("snapshot.unreadable", path=path, error=error)
             return None
 
@@ -222,7 +228,7 @@ class PartitionFiles:
             self.sync_names()
 
     def keep_epochs(self, epochs: Iterable[EpochStart]) -> None:
-        """Have the leader epochs written with the next sync: until then the batches tell them, where there are any."""
+        """Write the leader epochs with the next sync; until then the batches carry them."""
         self._epochs = encode_epochs(epochs)
 
     def write_epochs(self, epochs: Iterable[EpochStart]) -> None:
@@ -230,8 +236,8 @@ class PartitionFiles:
         self._settle_epochs(self._write_epochs())
 
     def _write_epochs(self) -> bytes | None:
-        """In any thread: the newest ones, if they are not written yet. Of those that were there when a sync began, none
-        is missing then; an epoch that begins behind what a crash leaves is dropped by recovery."""
+        """Write the newest leader epochs if they are unwritten. Runs in any thread. All epochs from before the sync are
+        then on disk; one that begins beyond the log end after a crash is dropped by recovery."""
         with self._writing_epochs:
             newest = self._epochs
             if newest is not None and not self.closed:
@@ -243,7 +249,7 @@ class PartitionFiles:
             self._epochs = None
 
     def write_topic_id(self, topic_id: bytes) -> None:
-        """Tie the directory to a topic; durable with the next sync, like all that is new."""
+        """Bind the directory to a topic; the next sync makes it durable."""
         path = f"{self.path}/{files.PARTITION_METADATA}"
         write_unsynced(self.disk, path, encode_partition_metadata(topic_id))
         self._note_file(path)
@@ -256,7 +262,7 @@ class PartitionFiles:
         self.has_summary = True
 
     def drop_summary(self) -> None:
-        """What it says of the log's segments is not true, or soon is not."""
+        """Remove the summary, because it does not match the segments or soon will not."""
         if self.has_summary:
             self.has_summary = False
             self._remove(f"{self.path}/{files.SEGMENT_SUMMARY}")
@@ -275,7 +281,7 @@ class PartitionFiles:
     # Setting aside.
 
     def set_aside(self, segments: Iterable[Segment], at_ms: int) -> str:
-        """Take segments and their snapshots out of use for good, and keep them where an operator finds them."""
+        """Move segments and their snapshots to a directory where an operator finds them."""
         aside = self._make_aside(at_ms)
         for segment in segments:
             opened = self.of(segment)
@@ -293,7 +299,7 @@ class PartitionFiles:
         return aside
 
     def set_tail_aside(self, segment: Segment, position: int, at_ms: int) -> str:
-        """Keep a copy of what a log holds from `position` on, before it is cut there."""
+        """Copy the log from `position` on to that directory, before it is truncated there."""
         aside = self._make_aside(at_ms)
         source = self.of(segment).log
         kept = self.disk.open(f"{aside}/{file_name(segment.base_offset, files.LOG)}.from-{position}", create=True)
@@ -307,7 +313,7 @@ class PartitionFiles:
         return aside
 
     def _make_aside(self, at_ms: int) -> str:
-        """A new directory of its own for each recovery, durable."""
+        """Create a new durable directory for the segments this recovery sets aside."""
         if self._aside is None:
             at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
             taken = set(self.disk.list(self.path))
@@ -325,11 +331,11 @@ class PartitionFiles:
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether anything beside the segments waits for a sync."""
+        """Whether anything beside the segments needs a sync."""
         return bool(self._unsynced_files or self._due_snapshots or self._epochs is not None or self._names.are_unsynced)
 
     def begin_sync(self) -> Sync:
-        """What was written beside the segments and is not durable yet. It runs after the segments were synced."""
+        """A sync of everything beside the segments. It runs after the segments were synced."""
         pending = [(path, changes, changes.made) for path, changes in self._unsynced_files.items()]
         due, own_name = list(self._due_snapshots.items()), self._own_name.made
         has_epochs, epochs_written = self._epochs is not None, list[bytes | None]()
@@ -382,7 +388,7 @@ class PartitionFiles:
                 raise
 
     def _write_due(self, offset: int, data: bytes) -> None:
-        """Under another name: the log may be truncated before this one may have its own."""
+        """Write under a temporary name, because the log may be truncated before the snapshot may get its own."""
         try:
             if not self.closed:
                 write_unsynced(self.disk, self._snapshot_path(offset) + TEMPORARY, data, then_sync=True)
@@ -401,12 +407,12 @@ class PartitionFiles:
             self._remove(path + TEMPORARY)
 
     def sync_names(self) -> None:
-        """Make durable which files there are, in this thread."""
+        """Sync the directory, in this thread."""
         self.disk.sync_directory(self.path)
         self._names.settle_all()
 
     def sync_names_if_possible(self) -> None:
-        """As `sync_names`; with the next sync where there is no descriptor for it."""
+        """Like `sync_names`; without a free descriptor it is left to the next sync."""
         try:
             self.sync_names()
         except OSError as error:
@@ -415,7 +421,7 @@ class PartitionFiles:
 
     def close(self) -> None:
         with self._writing_epochs:
-            self.closed = True  # From here on the path may be that of another log.
+            self.closed = True  # From here on the path may belong to another log.
         for opened in self._segments.values():
             opened.close()
 

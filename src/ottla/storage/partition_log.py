@@ -1,13 +1,13 @@
 """A partition's log on disk.
 
-The state machine is `core/log`; this carries out what it decides and tells it what was done. Methods do plain file I/O
-and belong to the event loop's thread, except where they say otherwise; fsync and cleaning are prepared here and run in
-a thread (`begin_flush`, `storage/cleaner.py`).
+`core/log` is the state machine; this module executes its decisions and reports what was done. Methods do plain file I/O
+and run in the event loop's thread unless they say otherwise. fsync and cleaning are prepared here and run in a thread
+(`begin_flush`, `storage/cleaner.py`).
 
-Rule 1: first written, then applied: a batch changes the state only when all its bytes are in the file.
-Rule 2: an I/O error takes the whole directory offline, because a batch may be there in part. Too few descriptors are
-        no such error: what may meet them opens what it needs before it changes anything, or can be done again.
-Rule 3: a segment that was closed is synced soon, in a thread (`on_unsynced`): a crash leaves little to read again.
+Rule 1: write first, then apply: a batch changes the state only when all its bytes are in the file.
+Rule 2: an I/O error takes the whole directory offline, because a batch may be written in part. Running out of
+        descriptors is different: operations open the files they need before they change anything, or can be repeated.
+Rule 3: a closed segment is synced soon, in a thread (`on_unsynced`), so that recovery after a crash reads little.
 """
 
 import asyncio
@@ -23,14 +23,15 @@ from ottla.config import (
     TRANSACTION_PARTITION_VERIFICATION_ENABLE,
     Config,
 )
+from ottla.core.log.append_run import AppendRun
 from ottla.core.log.files import directory_name
 from ottla.core.log.indexes import RELATIVE_OFFSET_MAX, AbortedTxn
-from ottla.core.log.producers import VOUCHED, Origin, Verification
+from ottla.core.log.producers import VOUCHED, AppendOrigin, Verification
 from ottla.core.log.retention import expired_segments
 from ottla.core.log.rules import produce_rules
 from ottla.core.log.segment import RollReason, Segment
 from ottla.io.ports import Buffer, Clock, Random
-from ottla.kernel import BatchHeader, Checked, ControlType, EndTxnMarker, Run
+from ottla.kernel import BatchHeader, Checked, ControlType, EndTxnMarker
 from ottla.observe.trace import detail, trace
 from ottla.storage.atomic import is_out_of_files
 from ottla.storage.index_file import OutOfUse
@@ -38,7 +39,7 @@ from ottla.storage.log_directory import LogDirectory
 from ottla.storage.look_ups import LookUps
 from ottla.storage.opening import open_as_left
 from ottla.storage.partition_files import PartitionFiles
-from ottla.storage.reading import Reading
+from ottla.storage.reading import LogReader
 from ottla.storage.recent import RecentBatches
 from ottla.storage.recovery import marker_in, rebuild_producers
 from ottla.storage.segment_files import SegmentFiles, TimeFound
@@ -58,16 +59,16 @@ class Appended(NamedTuple):
     """-1 unless the topic has LogAppendTime."""
     duplicate: bool = False
     size: int = 0
-    """Of the batch as it was written, which may be compressed otherwise than it came."""
+    """Size of the batch as written; recompression may have changed it."""
 
 
 class Flush(NamedTuple):
-    """A sync under way: `run` may go to a thread, then `PartitionLog.end_flush` takes note."""
+    """A sync in progress: `run` may run in a thread, then `PartitionLog.end_flush` records its success."""
 
     end_offset: int
     generation: int
     run: Callable[[], None]
-    """Raises `Refused`: for want of descriptors, or because the directory is offline, perhaps since just now."""
+    """Raises `Refused` if descriptors run out or if the directory is or goes offline."""
     segments: Sync
     beside: Sync
 
@@ -83,40 +84,40 @@ class PartitionLog:
         random: Random,
         on_unsynced: "Callable[[PartitionLog], None]" = lambda _: None,
     ) -> None:
-        """Open the log in its directory, which is made where it is missing, and recover what needs it.
-
-        `on_unsynced` is called, on the loop, when there is something beside the active segment to be synced soon.
-        """
+        """Open the log, recovering it if needed; a missing directory is created. `on_unsynced` is called on the loop
+        when something beside the active segment needs a sync soon."""
         self.directory = directory
         self.key = (topic, partition)
         self.name = directory_name(topic, partition)
         self._clock = clock
         self._random = random
         self.generation = 0
-        """Grows when batches are taken away from the end: work on older bytes is void."""
+        """Incremented when batches are removed from the end; work based on older bytes is void."""
         self._flushing = asyncio.Lock()
-        """Held on the loop around a flush in a thread, so that there is one at a time."""
+        """Held on the loop during a flush in a thread, so that there is one at a time."""
         self._on_unsynced = on_unsynced
         self._recent = RecentBatches()
+        self._run: AppendRun | None = None
+        """The last one that was begun."""
         disk, path = directory.disk, f"{directory.path}/{self.name}"
         with directory.guard("open"):
             is_new = directory.make(path)
             listing = tidy(disk, path)
             left = directory.left(self.key)
             self.here = PartitionFiles(disk, path, listing, settled=left.clean and not is_new)
-            self.topic_id, self.log = open_as_left(self.here, self.name, config, clock, left, listing)
-            # A watermark above what was recovered would count for what is written there next.
-            directory.lower_checkpoints(self.key, self.log.end_offset)
-            # A node has thousands of logs, most of which nobody uses now.
+            self.topic_id, self.state = open_as_left(self.here, self.name, config, clock, left, listing)
+            # A watermark above the recovered end would apply to whatever is appended there next.
+            directory.lower_checkpoints(self.key, self.state.end_offset)
+            # A node has thousands of logs, and most are idle.
             self.here.release()
         self._must_sync_front = not self.here.front_is_durable
-        self._look_ups = LookUps(self.log, self.here)
-        self._reading = Reading(self.log, self.here, self._look_ups, self._recent)
+        self._look_ups = LookUps(self.state, self.here)
+        self._reading = LogReader(self.state, self.here, self._look_ups, self._recent)
         self.reconfigure(config)
-        detail("log.opened", log=self.name, start=self.log.log_start_offset, end=self.log.end_offset)
+        detail("log.opened", log=self.name, start=self.state.log_start_offset, end=self.state.end_offset)
 
     def set_topic_id(self, topic_id: bytes) -> None:
-        """Tie the log to its topic, before anything is written to it."""
+        """Bind the log to its topic, before anything is written to it."""
         if self.topic_id is not None and self.topic_id != topic_id:
             raise Refused(
                 Error.INCONSISTENT_TOPIC_ID,
@@ -128,9 +129,10 @@ class PartitionLog:
         self.topic_id = topic_id
 
     def reconfigure(self, config: Config) -> None:
-        self.log.reconfigure(config)
-        self._rules = produce_rules(config)
-        self._long_rules = self._rules._replace(at_once_max=None)
+        self.state.reconfigure(config)
+        self.rules = produce_rules(config)
+        """What a batch of a client is checked by."""
+        self._long_rules = self.rules._replace(at_once_max=None)
         self._coordinator_rules = self._long_rules._replace(from_client=False)
         self._must_verify = config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]
 
@@ -141,25 +143,27 @@ class PartitionLog:
         buffer: bytearray | memoryview,
         leader_epoch: int,
         *,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 0,
         verification: Verification | None = VOUCHED,
         at_once: bool = False,
         checked: Checked | None = None,
     ) -> Appended:
-        """Check one batch, number it and write it. The buffer is changed in place.
+        """Check one batch, assign its offsets and write it. The buffer is changed in place.
 
-        A batch that this producer has sent before is not written again: the answer is the first one. One that opens a
-        transaction needs the verification that was begun for it. With `at_once`, raises TakesLong for a batch that
-        takes long to check: then `check` may do it in a thread, and gives what is handed over as `checked`.
+        A batch that this producer has sent before is not written again: the first result is returned. A batch that
+        opens a transaction needs the verification that was begun for it. With `at_once`, raises TakesLong for a batch
+        that is slow to check: call `check` in a thread then, and pass its result as `checked`.
         """
         self.directory.check_online()
-        log, now_ms = self.log, self._clock.wall_ms()
+        log, now_ms = self.state, self._clock.wall_ms()
         if checked is None:
-            rules = self._rules if at_once else self._long_rules if origin is Origin.CLIENT else self._coordinator_rules
+            rules = self._long_rules if origin is AppendOrigin.CLIENT else self._coordinator_rules
+            if at_once:
+                rules = self.rules
             checked = kernel.check_produced(buffer, rules, now_ms)
         batch, header = checked.batch, checked.header.numbered(log.end_offset, leader_epoch)
-        # Most batches have no attributes and no producer: what follows from either need not be asked.
+        # Most batches have no attributes and no producer, so skip what depends on either.
         marker = marker_in(header, batch) if header.attributes else None
         if marker is not None:
             log.producers.check_marker(header, marker, transaction_version)
@@ -170,30 +174,27 @@ class PartitionLog:
                 return Appended(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, duplicate=True)
         kernel.stamp(batch, 0, header.base_offset, leader_epoch)
         self._write(header, marker, batch, now_ms)
-        # As calling it does, in half the time.
+        # Equivalent to calling Appended, in half the time.
         return tuple.__new__(Appended, (header.base_offset, header.last_offset, header.append_time, False, header.size))
 
     def check(self, buffer: bytearray | memoryview) -> Checked:
-        """Check a batch of a client, in any thread."""
+        """Check a client's batch. Runs in any thread."""
         return kernel.check_produced(buffer, self._long_rules, self._clock.wall_ms())
 
-    def begin_run(self, leader_epoch: int) -> Run | None:
-        """What the batches of Produce requests that are alike are gathered in, to be written together; None where the
-        next batch has to be looked at alone. Nothing else may happen to the log until `append_run`."""
+    def begin_run(self, leader_epoch: int) -> AppendRun | None:
+        """Start a run: batches that were checked by `rules` and are written together. None if the next batch must be
+        appended alone, because it may open a new segment. Nothing else may change the log before `append_run`."""
         self.directory.check_online()
-        log, now_ms = self.log, self._clock.wall_ms()
-        room = log.active.room(log.limits, now_ms)
-        if room is None:
-            return None
-        return Run(self._rules, room, now_ms, log.end_offset, leader_epoch, log.log_start_offset, self._may_begin)
+        log, run = self.state, self._run
+        if run is not None and run.goes_on(log, leader_epoch):
+            return run
+        room = log.active.room(log.limits, self._clock.wall_ms())
+        self._run = AppendRun(log, room, leader_epoch) if room is not None else None
+        return self._run
 
-    def _may_begin(self, header: BatchHeader) -> bool:
-        """Whether a run may have this batch as the first of its producer."""
-        return self.log.producers.check(header, Origin.CLIENT, header.base_offset, VOUCHED) is None
-
-    def append_run(self, run: Run) -> None:
+    def append_run(self, run: AppendRun) -> None:
         """Write the batches of a run."""
-        log, headers = self.log, run.headers
+        log, headers, self._run = self.state, run.headers, None
         try:
             active = log.segments[-1]
             files, position = self.here.of(active), active.size
@@ -207,9 +208,11 @@ class PartitionLog:
                 self.here.keep_epochs(log.epochs.entries)
         except OSError as error:
             raise self.directory.fail(error, "append") from error
+        run.clear()
+        self._run = run
 
     def append_replicated(self, buffer: Buffer) -> Appended | None:
-        """Write batches as their leader numbered them; a cut one at the end is left out."""
+        """Write batches with the offsets the leader assigned. A cut batch at the end is ignored."""
         self.directory.check_online()
         now_ms, view = self._clock.wall_ms(), memoryview(buffer)
         scanned = kernel.scan(view)
@@ -225,7 +228,7 @@ class PartitionLog:
         return Appended(scanned.headers[0].base_offset, scanned.headers[-1].last_offset, -1)
 
     def _write(self, header: BatchHeader, marker: EndTxnMarker | None, batch: Buffer, now_ms: int) -> None:
-        log = self.log
+        log = self.state
         reason = log.placement(header, now_ms)
         try:
             if reason is not None:
@@ -248,24 +251,24 @@ class PartitionLog:
             raise self.directory.fail(error, "append") from error
 
     def _roll_offset(self, header: BatchHeader) -> int:
-        """The new segment begins where the log ends, also before a gap in what a leader sent: recovery takes a gap
-        between segments for a loss. Only a gap too wide for relative offsets is left out."""
-        end_offset = self.log.end_offset
+        """The new segment begins at the log end, even before a gap in the leader's offsets: recovery treats a gap
+        between segments as a loss. Only a gap too wide for relative offsets is skipped."""
+        end_offset = self.state.end_offset
         return end_offset if header.last_offset - end_offset <= RELATIVE_OFFSET_MAX else header.base_offset
 
     def assign_epoch(self, epoch: int) -> None:
-        """A new leader epoch begins here, whether anything is ever written in it or not (KAFKA-7415)."""
-        if self.log.epochs.assign(epoch, self.log.end_offset):
-            self.here.keep_epochs(self.log.epochs.entries)
+        """Record that a new leader epoch begins here, even if nothing is written in it (KAFKA-7415)."""
+        if self.state.epochs.assign(epoch, self.state.end_offset):
+            self.here.keep_epochs(self.state.epochs.entries)
 
     def roll(self) -> None:
-        """Close the active segment and begin a new one; an empty one stays as it is."""
-        if self.log.active.size:
+        """Close the active segment and create a new one. An empty active segment stays."""
+        if self.state.active.size:
             with self.directory.guard("roll"):
-                self._roll(self.log.end_offset, RollReason.ASKED)
+                self._roll(self.state.end_offset, RollReason.ASKED)
 
     def _roll(self, base_offset: int, reason: RollReason) -> None:
-        log, closed = self.log, self.log.active
+        log, closed = self.state, self.state.active
         if closed.size:
             self.here.of(closed).finish_indexes()
         jitter_ms = min(log.config[SEGMENT_JITTER_MS], log.config[SEGMENT_MS])
@@ -279,7 +282,7 @@ class PartitionLog:
             log.segments.pop()
         log.rolled(segment)
         if not closed.size:
-            # Nothing was ever written to it: the new one has taken its place.
+            # Nothing was written to it, and the new one has replaced it.
             self.here.remove([closed])
         self.here.keep_snapshot(log.producers)
         self._ask_for_sync()
@@ -292,12 +295,12 @@ class PartitionLog:
     # Making durable.
 
     def begin_flush(self, *, active: bool = True) -> Flush:
-        """Everything appended so far, ready to be synced; without `active` only the segments that are closed, and what
-        is beside them."""
-        log, here, directory = self.log, self.here, self.directory
+        """Prepare a sync of everything appended so far; without `active`, of the closed segments and the files beside
+        them."""
+        log, here, directory = self.state, self.here, self.directory
         if here.closed:
             raise OutOfUse(here.path)
-        # Of a segment that was closed since the last flush the records may be synced, the indexes are not.
+        # The records of a segment closed since the last flush may be synced; its indexes are not.
         first = log.segment_at(log.recovery_point - 1)
         with directory.guard("flush"):
             syncs = [here.of(segment).begin_sync(indexes=True) for segment in log.segments[first:-1]]
@@ -306,7 +309,7 @@ class PartitionLog:
             segments, beside = together(list(filter(None, syncs))), here.begin_sync()
 
         def run() -> None:
-            # What fails is noted in the thread: the task that waits for it may be gone.
+            # A failure is recorded in the thread, because the awaiting task may be gone.
             with here.syncing, directory.guard("flush"):
                 segments.run()
                 beside.run()
@@ -315,15 +318,14 @@ class PartitionLog:
         return Flush(end_offset, self.generation, run, segments, beside)
 
     def end_flush(self, flush: Flush) -> None:
-        """Take note that it has run, unless the log was truncated meanwhile: what was written in the place of the old
-        is not synced."""
+        """Record that the flush has run, unless the log was truncated meanwhile: newer bytes are not synced."""
         if self.here.closed:
             return
         with self.directory.guard("flush"):
             flush.beside.settle()
             if flush.generation == self.generation:
                 flush.segments.settle()
-                self.log.flushed(flush.end_offset)
+                self.state.flushed(flush.end_offset)
 
     def flush(self) -> None:
         """Sync everything appended so far, in this thread."""
@@ -332,7 +334,7 @@ class PartitionLog:
         self.end_flush(flush)
 
     async def flush_in_thread(self, *, active: bool = True) -> None:
-        """As `flush`, while the loop goes on; without `active` only what was closed."""
+        """Like `flush`, in a thread; without `active` only closed segments."""
         async with self._flushing:
             flush = self.begin_flush(active=active)
             await self.directory.disk.in_thread(flush.run)
@@ -340,19 +342,20 @@ class PartitionLog:
 
     @property
     def is_unsynced_beside_the_active_segment(self) -> bool:
-        return self.log.recovery_point < self.log.active.base_offset or self.here.is_unsynced
+        return self.state.recovery_point < self.state.active.base_offset or self.here.is_unsynced
 
     def close(self) -> None:
-        """Leave everything on disk so that the next open has nothing to recover."""
-        log, here = self.log, self.here
+        """Close the log so that the next open needs no recovery."""
+        log, here = self.state, self.here
         with self.directory.guard("close"):
-            # A cleaner that was stopped has left it: swapped in by the next open, it would not be what is summarized.
+            # Left by a cleaner that was stopped. The next open would swap it in, and the summary would not match.
             here.void_swaps()
             here.of(log.active).finish_indexes()
             self.flush()
             here.of(log.active).sync(indexes=True)
             self._look_ups.summarize()
-            # Last: recovery takes a snapshot within a segment for a proof that the indexes were synced up to there.
+            # Last, because recovery takes a snapshot inside a segment as proof that its indexes were synced up to
+            # there.
             if log.producers.end_offset not in here.snapshots:
                 here.write_snapshot(log.producers)
             sync = here.begin_sync()
@@ -364,12 +367,12 @@ class PartitionLog:
     # Reading.
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, *, whole_batch: bool = True) -> Slice:
-        """The batches from the one that holds `offset` on, up to `max_bytes`, none at or past `upper_offset`.
+        """The batches from the one that contains `offset` on, at most `max_bytes`, all below `upper_offset`.
 
-        With `whole_batch` the first one comes whole even if it is larger, so that a reader always gets on; without,
-        nothing comes when not even the first fits.
+        With `whole_batch` the first batch is returned whole even if it is larger, so that a reader always advances.
+        Without it the result is empty if the first batch does not fit.
         """
-        log = self.log
+        log = self.state
         log.check_readable(offset)
         if offset >= upper_offset:
             return Slice(None, 0, 0, offset)
@@ -380,13 +383,13 @@ class PartitionLog:
             raise self.directory.fail(error, "read") from error
 
     def find_readable(self, offset: int) -> int:
-        """Where the first whole batch begins at or after `offset`, past whatever damage there is; the end of the log if
-        there is none. May run in a thread: it reads by files of its own."""
+        """The start of the first whole batch at or after `offset`, skipping damage; the log end if there is none. May
+        run in a thread: it opens files separately."""
         with self.directory.guard("read"):
             return self._reading.find_readable(offset)
 
     def is_warm(self, part: Slice) -> bool:
-        """Whether a slice that was just read can be sent without waiting for the disk."""
+        """Whether a slice just read can be sent without waiting for the disk."""
         try:
             return self._reading.is_warm(part)
         except OSError as error:
@@ -399,54 +402,52 @@ class PartitionLog:
 
     @property
     def must_learn_times(self) -> bool:
-        """Whether who looks up by time on the event loop should await `learn_times` first."""
+        """Whether a look-up by time on the event loop should await `learn_times` first."""
         with self.directory.guard("look up by time"):
             return self._look_ups.must_learn_times
 
     async def learn_times(self) -> None:
-        """Ask the segments that no summary knows for their largest timestamps, in a thread."""
+        """Read the largest timestamps of segments outside the summary, in a thread."""
         await self._look_ups.learn_times()
 
     def find_max_timestamp(self) -> TimeFound | None:
-        """The first record that has the largest timestamp of all."""
+        """The first record with the largest timestamp in the log."""
         with self.directory.guard("look up by time"):
             return self._look_ups.find_max_timestamp()
 
     def aborted_transactions(self, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
-        """Those that a reader of the offsets from `first_offset` to before `upper_offset` must leave out."""
+        """The aborted transactions that a reader of `first_offset` up to `upper_offset` (exclusive) must filter out."""
         with self.directory.guard("read the transaction index"):
             return self._look_ups.aborted(first_offset, upper_offset)
 
     def aborted_among(self, records: Slice, first_offset: int, upper_offset: int) -> list[AbortedTxn]:
-        """Those that a reader must leave out of `records`, which were read from `first_offset` below `upper_offset`.
-
-        Not those after them: a reader that is far behind would be told of all up to the end of the log, each time.
-        """
+        """The aborted transactions to filter out of `records`, which were read from `first_offset` below
+        `upper_offset`. Later ones are left out: a reader far behind would get all up to the log end with each Fetch."""
         try:
             if not records.length or not self._look_ups.may_be_aborted(records.first_offset):
                 return []
-            segment = self.log.segments[self.log.segment_at(records.first_offset)]
+            segment = self.state.segments[self.state.segment_at(records.first_offset)]
             end_offset = self._look_ups.end_offset_before(segment, records.position + records.length)
             return self._look_ups.aborted(first_offset, min(end_offset, upper_offset))
         except OSError as error:
             raise self.directory.fail(error, "read the transaction index") from error
 
     def largest_timestamp(self, segment: Segment) -> int:
-        """Of its records; of its file where no record has one."""
+        """The largest timestamp of the segment's records; the file's modification time if no record has one."""
         with self.directory.guard("look up by time"):
             timestamp = self._look_ups.max_timestamp(segment)
             return timestamp if timestamp >= 0 else self.here.of(segment).modified_ms()
 
     def first_timestamp(self, segment: Segment) -> int:
-        """Of its first batch; -1 where there is none."""
+        """The timestamp of its first batch; -1 if there is none."""
         self.here.of(segment).load_first_timestamp()
         return -1 if segment.first_timestamp is None else segment.first_timestamp
 
-    # Letting go.
+    # Removing.
 
     def replace(self, segments: list[Segment], cleaned: SegmentFiles, now_ms: int) -> None:
-        """Put a cleaned segment, which is whole and named `.swap`, in the place of neighbours."""
-        log, here = self.log, self.here
+        """Replace adjacent segments by a cleaned one, which is complete and named `.swap`."""
+        log, here = self.state, self.here
         first = log.segments.index(segments[0])
         with self.directory.guard("swap in a cleaned segment"):
             retired = here.rename_deleted(segments)
@@ -466,46 +467,47 @@ class PartitionLog:
             here.sync_names_if_possible()
 
     def delete_records(self, offset: int) -> int:
-        """Records before `offset` are deleted; the new log start. Their segments go with the next `retain`."""
-        if self.log.is_new_start(offset):
+        """Delete the records before `offset`; returns the new log start. Their segments are removed by the next
+        `retain`."""
+        if self.state.is_new_start(offset):
             with self.directory.guard("delete records"):
                 self._advance_log_start(offset)
-        return self.log.log_start_offset
+        return self.state.log_start_offset
 
     def _advance_log_start(self, offset: int) -> None:
-        # First the start, then the epochs: records that came back after a crash would have lost theirs.
+        # The start first, then the epochs: records that reappear after a crash would lack theirs otherwise.
         self.directory.begin_checkpoint({}, {}, {self.key: offset})()
-        self.log.advance_log_start(offset)
-        self.here.write_epochs(self.log.epochs.entries)
+        self.state.advance_log_start(offset)
+        self.here.write_epochs(self.state.epochs.entries)
 
     def log_start_kept(self, offset: int) -> None:
-        """A new log start is durable; older leader epochs may go with what is synced next."""
-        if self.log.advance_log_start(offset):
-            self.here.keep_epochs(self.log.epochs.entries)
+        """A new log start is durable; older leader epochs may be dropped with the next sync."""
+        if self.state.advance_log_start(offset):
+            self.here.keep_epochs(self.state.epochs.entries)
 
     def retain(self, now_ms: int) -> int:
-        """Let go of what retention says, and of the files whose time has come; how many segments went."""
+        """Remove segments by retention, and files whose delay is over; returns the number of segments removed."""
         removed = 0
         with self.directory.guard("retention"):
-            while (expired := expired_segments(self.log, now_ms, self.largest_timestamp)) is not None:
+            while (expired := expired_segments(self.state, now_ms, self.largest_timestamp)) is not None:
                 self.drop_front(expired.segments, expired.reason, now_ms)
                 removed += expired.segments
             self.here.purge(now_ms)
         return removed
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
-        self.log.producers.expire(now_ms, self.log.config[PRODUCER_ID_EXPIRATION_MS])
+        """Drop the producers that have been idle for `producer.id.expiration.ms`."""
+        self.state.producers.expire(now_ms, self.state.config[PRODUCER_ID_EXPIRATION_MS])
 
     def drop_front(self, count: int, reason: str, now_ms: int) -> None:
         """Take the first `count` segments out of use; the active one is closed first if it is among them."""
-        log = self.log
+        log = self.state
         with self.directory.guard("retention"):
             if count == len(log.segments):
                 self._roll(log.end_offset, RollReason.ASKED)
             self._keep_producers(count)
             new_start = max(log.log_start_offset, log.segments[count].base_offset)
-            # First the new start, then the files: a crash in between must not leave a hole in what counts as the log.
+            # The new start first, then the files: a crash in between must not leave a hole in the log.
             if log.is_new_start(new_start):
                 self._advance_log_start(new_start)
             dropped = log.segments[:count]
@@ -524,10 +526,11 @@ class PartitionLog:
         )
 
     def _keep_producers(self, count: int) -> None:
-        """What the first `count` segments say of producers must outlive them: in a snapshot, and that one durable."""
-        log = self.log
+        """Make the producer state at the end of the first `count` segments durable in a snapshot, because they are
+        removed."""
+        log = self.state
         first_kept = log.segments[count].base_offset
-        # The one that is there may be unreadable; then this reads on from an older one.
+        # The existing snapshot may be unreadable; then this rebuilds from an older one.
         self.here.write_snapshot(
             rebuild_producers(self.here, self.name, log.segments[: count + 1], first_kept, first_kept)
         )
@@ -536,8 +539,8 @@ class PartitionLog:
         sync.settle()
 
     def truncate(self, offset: int) -> None:
-        """Drop everything from `offset` on; a batch that holds it goes whole."""
-        log = self.log
+        """Remove everything from `offset` on, including the whole batch that contains it."""
+        log = self.state
         if offset >= log.end_offset:
             return
         if offset < log.segments[0].base_offset:
@@ -548,17 +551,17 @@ class PartitionLog:
             first = self._look_ups.locate(log.segments[keep], offset)
             end_offset = offset if first is None else min(offset, first.header.base_offset)
             self._look_ups.make_aborted_readable(keep)
-            # First, for the cut takes the newest snapshot away.
+            # Before the truncation, which removes the newest snapshot.
             producers = rebuild_producers(
                 self.here, self.name, log.segments[: keep + 1], end_offset, log.high_watermark
             )
         with self.directory.guard("truncate", half_done=True):
             if end_offset < log.log_start_offset:
-                # The batch begins before the log start; where it goes from will be written again. Should a crash keep
-                # the batch, its first records are in the log again, and must have their epoch.
+                # The batch begins before the log start, and its offsets will be written again. If a crash keeps the
+                # batch, its first records are in the log again and need their epoch.
                 log.epochs.reach_back(end_offset)
                 self.here.write_epochs(log.epochs.entries)
-            # Also one that was asked for, and could not be written: what comes next is not what was to be deleted.
+            # Also a log start that was requested but could not be written: the next records are not the ones to delete.
             if self.directory.log_starts.get(self.key, 0) > end_offset:
                 self.directory.keep_log_start(self.key, min(log.log_start_offset, end_offset))
             self.directory.lower_checkpoints(self.key, end_offset)
@@ -580,16 +583,16 @@ class PartitionLog:
         trace("log.truncated", log=self.name, end_offset=end_offset)
 
     def restart(self, offset: int) -> None:
-        """Drop everything and begin anew, empty, at `offset`."""
+        """Remove everything and begin again, empty, at `offset`."""
         with self.directory.guard("restart", half_done=True):
             self.directory.lower_checkpoints(self.key, 0)
             self.here.void_swaps()
             self._look_ups.forget()
-            self.here.remove(self.log.segments)
+            self.here.remove(self.state.segments)
             self.here.drop_snapshots(lambda _: True)
             self.directory.keep_log_start(self.key, offset)
-            self.log.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
-            self.here.create(self.log.active, is_first=True)
+            self.state.restarted(Segment(offset, created_ms=self._clock.wall_ms()))
+            self.here.create(self.state.active, is_first=True)
             self.here.write_epochs([])
             self._reading.forget()
             self.generation += 1

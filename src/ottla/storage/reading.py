@@ -1,37 +1,40 @@
-"""Reading a log from an offset: which part of which file a Fetch answers with.
+"""Read a log from an offset: the file slice that answers a Fetch.
 
-Rule 1: who reads at the end of the log finds the batch in memory (`recent`), and gets the slice of the one before who
-        asked the same, so that many readers at the end cost one look-up and one read.
-Rule 2: who catches up goes on where the slice before was cut, mostly within a batch. This batch is what is looked at to
-        tell whether a slice is in memory (`is_warm`): one small read answers both, and the next look-up is none.
-Rule 3: what is remembered of batches is forgotten before any are cut off, for others may take their places.
+Rule 1: a reader at the log end finds its batch in memory (`recent`) and gets the same slice as the previous reader with
+        the same request, so that many readers at the end cost one look-up and one read.
+Rule 2: a reader that catches up continues where the previous slice was cut, mostly inside a batch. The header of that
+        batch is read to tell whether the slice is in the page cache (`is_warm`), and remembered: the next look-up needs
+        no index.
+Rule 3: remembered batches are dropped before a truncation, because others may take their place.
 """
 
 from ottla import kernel
 from ottla.core.log import files
 from ottla.core.log.files import file_name
-from ottla.core.log.log import Log
 from ottla.core.log.segment import Segment
+from ottla.core.log.state import LogState
 from ottla.storage.batches import find_batch
 from ottla.storage.look_ups import LookUps
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.recent import RecentBatches
-from ottla.storage.segment_files import Found
+from ottla.storage.segment_files import BatchFound
 from ottla.storage.slices import SHARED_MAX, Slice
 
 _CUTS_REMEMBERED = 16
 _WARM_SPAN = 1 << 16
-"""So near to each other, two places of a file are most likely in memory both or neither."""
+"""Within this distance, two positions of a file are most likely both cached or both not."""
 
 
-class Reading:
-    def __init__(self, log: Log, here: PartitionFiles, look_ups: LookUps, recent: RecentBatches) -> None:
+class LogReader:
+    """The reads of one log."""
+
+    def __init__(self, log: LogState, here: PartitionFiles, look_ups: LookUps, recent: RecentBatches) -> None:
         self._log = log
         self._here = here
         self._look_ups = look_ups
         self._recent = recent
-        self._cuts: dict[int, tuple[Segment, Found]] = {}
-        """By base offset, batches that slices were cut in, with their segments."""
+        self._cuts: dict[int, tuple[Segment, BatchFound]] = {}
+        """Batches in which slices were cut, with their segments, by base offset."""
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, *, whole_batch: bool) -> Slice:
         """See `PartitionLog.read`; the offset is in the log and below `upper_offset`."""
@@ -62,7 +65,7 @@ class Reading:
             try:
                 file = self._here.disk.open(path, writable=False)
             except FileNotFoundError:
-                continue  # Retention took it meanwhile.
+                continue  # Retention removed it meanwhile.
             try:
                 position = find_batch(file, 0, segment.size, offset)
                 if position is not None:
@@ -71,8 +74,8 @@ class Reading:
                 file.close()
         return end_offset
 
-    def _where_cut(self, offset: int) -> tuple[Found | None, int]:
-        """The batch that begins at `offset`, if a slice was cut in it, and the index of its segment."""
+    def _where_cut(self, offset: int) -> tuple[BatchFound | None, int]:
+        """The batch that begins at `offset` and its segment's index, if a slice was cut in that batch."""
         cut = self._cuts.get(offset)
         if cut is not None:
             index = self._log.segment_at(offset)
@@ -80,8 +83,8 @@ class Reading:
                 return cut[1], index
         return None, -1
 
-    def _find(self, offset: int) -> tuple[Found | None, int]:
-        """The first batch that ends at or after `offset`, and the index of its segment."""
+    def _find(self, offset: int) -> tuple[BatchFound | None, int]:
+        """The first batch whose last offset is at least `offset`, and the index of its segment."""
         segments = self._log.segments
         found = self._recent.beginning_at(offset)
         if found is not None:
@@ -90,11 +93,11 @@ class Reading:
             found = self._look_ups.locate(segments[index], offset)
             if found is not None:
                 return found, index
-            # Compaction left nothing here at or after the offset.
+            # Compaction left nothing at or after the offset.
         return None, -1
 
     def _end_position(self, index: int, upper_offset: int) -> int:
-        """Where the batches below `upper_offset` end in a segment."""
+        """The position where the batches below `upper_offset` end in a segment."""
         segment = self._log.segments[index]
         if upper_offset >= self._log.end_of(index):
             return segment.size
@@ -104,8 +107,8 @@ class Reading:
         return segment.size if found is None else found.position
 
     def is_warm(self, part: Slice) -> bool:
-        """Whether a slice that was just read can be sent without waiting for the disk, as far as its end tells: at its
-        beginning the header of a batch was read."""
+        """Whether a slice just read can be sent without waiting for the disk, judged by its end: the header at its
+        beginning was just read."""
         if part.file is None:
             return True
         segment = self._log.segments[self._log.segment_at(part.first_offset)]
@@ -116,10 +119,10 @@ class Reading:
         if header is not None and position + header.size > end:
             if len(self._cuts) >= _CUTS_REMEMBERED:
                 del self._cuts[next(iter(self._cuts))]
-            self._cuts[header.base_offset] = segment, Found(position, header)
+            self._cuts[header.base_offset] = segment, BatchFound(position, header)
         return end - position <= _WARM_SPAN or part.file.read_warm(end - 1, 1) is not None
 
     def forget(self) -> None:
-        """Batches are about to be cut off (Rule 3)."""
+        """Called before a truncation (Rule 3)."""
         self._recent.clear()
         self._cuts.clear()

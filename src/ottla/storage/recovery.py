@@ -1,18 +1,18 @@
-"""Opening a log from its files: what was left whole is believed, what may be torn is read again.
+"""Open a log from its files: trust what was closed cleanly, read again what may be torn.
 
-Rule 1: after a clean shutdown nothing is read but the end of the last segment and the newest snapshot. What was written
-        down then must be there: the log ends at its recovery point, and every segment is as long as its summary says.
-        Otherwise files were lost, and the log is refused: offsets that were given out must not be given out again.
+Rule 1: after a clean shutdown only the end of the last segment and the newest snapshot are read. The state recorded
+        then must match: the log ends at its recovery point, and every segment is as long as its summary says. If not,
+        files were lost and the log is refused: offsets must not be assigned twice.
 Rule 2: otherwise the segments from the recovery point on are read again; the first of them only from where it was last
-        closed cleanly, as the snapshot written then tells. The log ends before the first batch that is torn, has the
-        wrong CRC, or does not follow the one before it; indexes and producer state are made anew. What comes after the
-        end is set aside, where there is anything left in it to be read.
+        closed cleanly, as the snapshot of that close tells. The log ends before the first batch that is torn, has a
+        wrong CRC, or does not follow the previous one. Indexes and producer state are rebuilt. Readable data after the
+        end is moved aside.
 Rule 3: below the recovery point every byte had been synced, so a fault there is damage, not a crash. It is never
-        repaired by cutting off what was acknowledged: the log is refused and a person decides.
-Rule 4: a segment begins where the one before it ends. Only the cleaner makes gaps between them, below the recovery
-        point, and a retention that was interrupted, below the log start. Any other gap means that the end of the
-        earlier segment was lost, even where it ends with a whole batch, and whatever `cleanup.policy` says.
-Rule 5: recovering again changes nothing. What recovery cuts off it cuts off for good.
+        repaired by removing acknowledged records: the log is refused, and an operator decides.
+Rule 4: a segment begins where the previous one ends. Only the cleaner makes gaps, below the recovery point, and an
+        interrupted retention, below the log start. Any other gap means that the end of the earlier segment was lost,
+        even if it ends with a whole batch, and whatever `cleanup.policy` says.
+Rule 5: recovery is idempotent. A removal by recovery is permanent.
 """
 
 from bisect import bisect_right
@@ -25,29 +25,31 @@ from ottla.core.log.checkpoints import BadCheckpoint, decode_epochs
 from ottla.core.log.epochs import LeaderEpochs
 from ottla.core.log.files import file_name, parse_file
 from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY, AbortedTxn, BadIndex
-from ottla.core.log.log import Log
 from ottla.core.log.producers import Producers
 from ottla.core.log.segment import Segment
+from ottla.core.log.state import LogState
 from ottla.io.ports import Buffer, Clock
 from ottla.kernel import BatchHeader, CorruptBatch, EndTxnMarker, crc_ok, read_end_txn_marker
 from ottla.observe.trace import warn
 from ottla.storage.atomic import read_whole
-from ottla.storage.batches import BatchAt, BatchWalk, Damage, DamagedAt, find_batch
-from ottla.storage.evidence import Left, end_fault, segments_fault
+from ottla.storage.batches import BatchAt, BatchWalk, DamagedAt, LogDamage, find_batch
+from ottla.storage.evidence import LastClose, end_fault, segments_fault
 from ottla.storage.partition_files import PartitionFiles
 from ottla.storage.segment_files import SegmentFiles
 from ottla.wire.errors import Error, Refused
 
 
 class LogDamaged(Refused):
-    """Bytes that had been synced are wrong now."""
+    """Bytes that had been synced are damaged."""
 
     def __init__(self, text: str) -> None:
         super().__init__(Error.KAFKA_STORAGE_ERROR, text)
 
 
-def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left: Left, listing: dict[str, int]) -> Log:
-    """The log as its files tell it; they are brought in order on the way."""
+def open_log(
+    here: PartitionFiles, name: str, config: Config, clock: Clock, left: LastClose, listing: dict[str, int]
+) -> LogState:
+    """Open the log from its files, repairing them on the way."""
     segments = _segments(listing, clock.wall_ms())
     if not segments:
         _refuse(end_fault(here, left, left.log_start_offset))
@@ -56,7 +58,7 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
     if left.clean and left.by_ottla:
         _refuse(segments_fault(here, segments))
     _drop_orphans(here, listing)
-    # Recovery makes the indexes of what it reads anew; before that a torn segment cannot be indexed.
+    # Recovery rebuilds the indexes of the segments it reads; a torn segment cannot be indexed before.
     whole = len(segments) if left.clean else _first_to_recover(here, name, segments, left.recovery_point)
     for segment in segments[:whole]:
         if _lacks_index(listing, segment):
@@ -69,7 +71,7 @@ def open_log(here: PartitionFiles, name: str, config: Config, clock: Clock, left
         recovery = _Recovery(here, name, config, left, epochs, clock.wall_ms())
         producers, end_offset = recovery.run(segments, whole)
     _refuse(end_fault(here, left, end_offset))
-    log = Log(name, config, segments, end_offset=end_offset)
+    log = LogState(name, config, segments, end_offset=end_offset)
     log.producers, log.epochs = producers, epochs
     _settle(here, log, left, clock.wall_ms())
     if log.epochs.entries != epochs_on_disk:
@@ -85,7 +87,7 @@ def _refuse(fault: str | None) -> None:
 
 
 def marker_in(header: BatchHeader, data: Buffer) -> EndTxnMarker | None:
-    """What the end-of-transaction marker in a batch says; None for data, and for a marker that was cleaned away."""
+    """The end-of-transaction marker in a batch; None for data, and for a marker that was cleaned away."""
     if not (header.is_control and header.has_producer and header.count):
         return None
     return read_end_txn_marker(data)
@@ -94,10 +96,10 @@ def marker_in(header: BatchHeader, data: Buffer) -> EndTxnMarker | None:
 def rebuild_producers(
     here: PartitionFiles, name: str, segments: list[Segment], end_offset: int, high_watermark: int
 ) -> Producers:
-    """The producer state at `end_offset`: from the newest snapshot before it and the batches that follow.
+    """The producer state at `end_offset`, from the newest snapshot before it and the batches after that.
 
-    A snapshot does not tell which transactions ended above the watermark, and those are undecided for readers. So where
-    it was taken above the watermark, an older one tells that.
+    A snapshot does not list transactions that ended above the high watermark, which are undecided for readers. If it
+    was taken above the watermark, an older snapshot provides them.
     """
     start_offset = segments[0].base_offset
     newest = here.load_snapshot(name, end_offset, start_offset)
@@ -123,7 +125,7 @@ def _replay(here: PartitionFiles, producers: Producers, segments: list[Segment],
 
 
 def _walk_from(opened: SegmentFiles, offset: int) -> BatchWalk:
-    """The batches from the one that holds `offset` on; all of the segment's where its index is no help."""
+    """The batches from the one that contains `offset` on; all of the segment if its index is unusable."""
     size = opened.segment.size
     try:
         found = opened.locate(offset)
@@ -135,7 +137,7 @@ def _walk_from(opened: SegmentFiles, offset: int) -> BatchWalk:
 def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list[AbortedTxn]:
     """The transaction index that the last of these segments should have.
 
-    It is asked for where index and log disagree, so the log must show that it is not the one that is wrong.
+    Called when index and log disagree, so the CRCs must show that the log is not the damaged one.
     """
     last = segments[-1]
     producers = rebuild_producers(here, name, segments, last.base_offset, last.base_offset)
@@ -150,7 +152,7 @@ def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list
 
 
 def _segments(listing: dict[str, int], now_ms: int) -> list[Segment]:
-    """The segments by the names and sizes of their files, nothing read yet."""
+    """The segments from the names and sizes of their files; nothing is read yet."""
     segments = []
     for name, size in listing.items():
         parsed = parse_file(name)
@@ -166,7 +168,7 @@ def _segments(listing: dict[str, int], now_ms: int) -> list[Segment]:
 
 
 def _drop_orphans(here: PartitionFiles, listing: dict[str, int]) -> None:
-    """Index files without a log are what a crash left of a segment that was just made, or was about to go."""
+    """Remove index files without a log: a crash left them of a segment that was just created or being removed."""
     for name in listing:
         parsed = parse_file(name)
         is_index = parsed is not None and not parsed.suffix and parsed.kind in files.INDEXES
@@ -175,16 +177,16 @@ def _drop_orphans(here: PartitionFiles, listing: dict[str, int]) -> None:
 
 
 def _first_to_recover(here: PartitionFiles, name: str, segments: list[Segment], recovery_point: int) -> int:
-    """The segment of the recovery point. Where it begins there, the one before it may have indexes that were not
-    synced; the snapshot between the two tells (Rule 5 of `partition_files`)."""
+    """The index of the recovery point's segment. If the segment begins there, the previous one's indexes may be
+    unsynced, unless the snapshot between the two exists (Rule 5 of `partition_files`)."""
     index = bisect_right(segments, recovery_point, key=lambda one: one.base_offset) - 1
     if index > 0 and segments[index].base_offset == recovery_point and here.snapshot_at(name, recovery_point) is None:
         return index - 1
     return max(index, 0)
 
 
-def _sync_recovered(here: PartitionFiles, log: Log, first: int) -> None:
-    """Make durable what was read again of closed segments, so that the next crash leaves less to read."""
+def _sync_recovered(here: PartitionFiles, log: LogState, first: int) -> None:
+    """Sync the closed segments that were read again, so that the next crash leaves less to read."""
     closed = log.segments[first:-1]
     for segment in closed:
         here.of(segment).sync(indexes=True)
@@ -196,7 +198,7 @@ def _sync_recovered(here: PartitionFiles, log: Log, first: int) -> None:
 
 
 def _lacks_index(listing: dict[str, int], segment: Segment) -> bool:
-    """Whether an index is missing or ends within an entry."""
+    """Whether an index is missing or ends in the middle of an entry."""
     sizes = ((files.OFFSET_INDEX, OFFSET_ENTRY.size), (files.TIME_INDEX, TIME_ENTRY.size))
     return segment.size > 0 and any(
         listing.get(file_name(segment.base_offset, kind), 1) % entry_size for kind, entry_size in sizes
@@ -227,7 +229,7 @@ def _read_epochs(here: PartitionFiles, segments: list[Segment]) -> LeaderEpochs:
 
 
 def _load(
-    here: PartitionFiles, name: str, config: Config, left: Left, segments: list[Segment], now_ms: int
+    here: PartitionFiles, name: str, config: Config, left: LastClose, segments: list[Segment], now_ms: int
 ) -> tuple[Producers, int]:
     """Producer state and end of a log that was closed cleanly."""
     last = here.of(segments[-1])
@@ -238,11 +240,11 @@ def _load(
             _mend(last, config, error)
             end = last.end()
         if end.damage is not None:
-            # All that is ever appended is numbered from here, so a damaged header is believed only if others agree.
+            # Future offsets are assigned from here, so a damaged header is trusted only if other files agree.
             if end.offset != (left.recovery_point or max(here.snapshots, default=0)):
                 raise end.damage
             warn("log.damaged", log=name, end_offset=end.offset, error=end.damage.text)
-            # The damage is below the recovery point from now on: no recovery has to read past it.
+            # The damage is below the recovery point from now on, so no recovery has to read past it.
             segments.append(Segment(end.offset, created_ms=now_ms))
             here.create(segments[-1])
         high_watermark = max(left.high_watermark, left.log_start_offset)
@@ -253,10 +255,10 @@ def _load(
         raise LogDamaged(error.text) from error
 
 
-def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
-    """Bring what is kept beside the batches in line with where the log really begins and ends."""
+def _settle(here: PartitionFiles, log: LogState, left: LastClose, now_ms: int) -> None:
+    """Adapt the files beside the batches to where the log really begins and ends."""
     if left.log_start_offset > log.end_offset:
-        # Everything up to there was deleted on request, and the end of the log was lost with the power.
+        # All records up to the log start were deleted on request, and a power loss took the end of the log.
         here.drop_summary()
         aside = here.set_aside(log.segments, now_ms)
         warn(
@@ -286,15 +288,15 @@ def _settle(here: PartitionFiles, log: Log, left: Left, now_ms: int) -> None:
         active.load_times()
     except BadIndex as error:
         _mend(active, log.config, error)
-    with suppress(CorruptBatch):  # Told to who reads it; until then time-based rolling counts from now.
+    with suppress(CorruptBatch):  # A read reports it; until then time-based rolling counts from now.
         active.load_first_timestamp()
 
 
 class _Recovery:
-    """Reads again what may be torn, from the segment of the recovery point on."""
+    """Reads again the segments that may be torn, from the one with the recovery point on."""
 
     def __init__(
-        self, here: PartitionFiles, name: str, config: Config, left: Left, epochs: LeaderEpochs, now_ms: int
+        self, here: PartitionFiles, name: str, config: Config, left: LastClose, epochs: LeaderEpochs, now_ms: int
     ) -> None:
         self._now_ms = now_ms
         self._here = here
@@ -308,8 +310,8 @@ class _Recovery:
         self._gaps_are_legal_below = max(left.recovery_point, left.cleaned_up_to, left.log_start_offset)
 
     def run(self, segments: list[Segment], first: int) -> tuple[Producers, int]:
-        """Producer state and end of the log, read again from segment `first` on; those that do not count are taken out
-        of the list."""
+        """Read segments again from `first` on; returns producer state and log end. Unusable segments are removed from
+        the list."""
         end_offset, counted = self._left_cleanly(segments, first)
         try:
             producers = rebuild_producers(
@@ -336,10 +338,10 @@ class _Recovery:
         return producers, end_offset
 
     def _left_cleanly(self, segments: list[Segment], first: int) -> tuple[int, Segment | None]:
-        """How far the first segment was synced with its indexes, and its figures up to there (Rule 2).
+        """How far the first segment was synced with its indexes, and its statistics up to there (Rule 2).
 
-        A snapshot within a segment was written when the log was closed, after the indexes had been synced. The one at
-        its end is of the next segment.
+        A snapshot inside a segment was written when the log was closed, after the indexes had been synced. One at its
+        end belongs to the next segment.
         """
         segment = segments[first]
         end = segments[first + 1].base_offset if first + 1 < len(segments) else self._recovery_point + 1
@@ -353,12 +355,12 @@ class _Recovery:
         return segment.base_offset, None
 
     def _at_segment(self, base_offset: int, end_offset: int, producers: Producers) -> Producers:
-        """The producer state where a segment begins; the one before it ended at `end_offset`.
+        """The producer state at the start of a segment; the previous segment ended at `end_offset`.
 
-        The snapshot taken there knows more than the batches before it: of those retention and the cleaner may have
-        taken some. It is believed where it was synced before they could. Without it, a gap that only the log start
-        makes legal is a loss: what the batches before it tell of a producer is out of date, and would refuse what that
-        producer sends next.
+        The snapshot there knows more than the batches before it, some of which retention and the cleaner may have
+        removed. It is trusted if it was synced before they could. Without it, a gap that only the log start makes legal
+        is a loss: the producer state from the batches before the gap is outdated and would refuse the producer's next
+        batch.
         """
         if base_offset > max(self._recovery_point, self._log_start_offset):
             return producers
@@ -376,10 +378,10 @@ class _Recovery:
 
     def _read(
         self, segment: Segment, expected: int, producers: Producers, counted: Segment | None
-    ) -> tuple[int, Damage | None]:
-        """Check a segment and make its indexes anew; the offset after it, and where it had to be cut.
+    ) -> tuple[int, LogDamage | None]:
+        """Check a segment and rebuild its indexes; returns its end offset, and the damage where it had to be cut.
 
-        With `counted` that is done already for what lies before `expected`.
+        With `counted`, the part before `expected` is done already.
         """
         opened = self._here.of(segment)
         if counted is None:
@@ -391,7 +393,7 @@ class _Recovery:
         for batch in walk:
             header = batch.header
             if reason := self._fault(batch, expected, segment.base_offset):
-                damage = Damage(batch.position, reason)
+                damage = LogDamage(batch.position, reason)
                 break
             opened.add_index_entries(counted.appended((header,), self._index_interval_bytes))
             if header.leader_epoch > self._epochs.latest and header.last_offset >= self._log_start_offset:
@@ -415,13 +417,13 @@ class _Recovery:
             return f"offsets {header.base_offset} to {header.last_offset} do not follow {expected}"
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
             return f"offset {header.last_offset} is too far from the segment's base"
-        # A marker that was flipped would show records that were aborted.
+        # A damaged marker could make aborted records visible.
         is_checked = header.last_offset >= self._recovery_point or header.is_control
         if is_checked and not crc_ok(batch.data, 0, header.size):
             return "wrong CRC"
         return None
 
-    def _cut(self, opened: SegmentFiles, damage: Damage, end_offset: int) -> None:
+    def _cut(self, opened: SegmentFiles, damage: LogDamage, end_offset: int) -> None:
         if end_offset < self._recovery_point:
             raise LogDamaged(
                 f"{opened.log.path} is damaged at position {damage.position} ({damage.reason}), although everything up "

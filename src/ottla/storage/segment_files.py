@@ -1,8 +1,8 @@
-"""The open files of one segment: its log and its three indexes.
+"""The files of one segment: its log and its three indexes.
 
-Rule 1: files are opened when first needed, so that a log of many segments opens at once.
-Rule 2: an index entry is a hint: it is followed only after the batch it points to has confirmed it. `BadIndex` is
-        raised for one that lies; the caller has the indexes rebuilt (`mend`) and asks again.
+Rule 1: files are opened when first needed, so that a log of many segments opens quickly.
+Rule 2: an index entry is a hint: it is used only if the batch it points to confirms it. A wrong entry raises
+        `BadIndex`; the caller has the indexes rebuilt (`mend`) and repeats the look-up.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,27 +33,33 @@ _UNKNOWN = -1
 _BETWEEN_ENTRIES = 4096
 
 
-class Found(NamedTuple):
+class BatchFound(NamedTuple):
+    """A batch's position in the segment and its header."""
+
     position: int
     header: BatchHeader
 
 
-class End(NamedTuple):
-    """Where a segment ends, as the header of its last batch says."""
+class SegmentEnd(NamedTuple):
+    """The end of a segment, according to the header of its last batch."""
 
     offset: int
-    """After its last record."""
+    """The offset after the last record."""
     damage: DamagedAt | None = None
-    """That batch has the wrong CRC, or one before it is none."""
+    """Set if the last batch has a wrong CRC, or an earlier one is unreadable."""
 
 
 class TimeFound(NamedTuple):
+    """The record that a look-up by time found."""
+
     offset: int
     timestamp: int
     leader_epoch: int
 
 
 class SegmentFiles:
+    """The open files of one segment."""
+
     def __init__(
         self,
         disk: Disk,
@@ -63,8 +69,8 @@ class SegmentFiles:
         before_rewriting: Callable[[], None] = lambda: None,
         before_aborted: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_rewriting` is called before an index is written anew, from then on nothing of it may be durable;
-        `before_aborted` before the transaction index is opened to be written."""
+        """`before_rewriting` is called before an index is rewritten, when its old contents stop being reliable;
+        `before_aborted` before the transaction index is opened for writing."""
         self._before_rewriting = before_rewriting
         self._before_aborted = before_aborted
         self._disk = disk
@@ -77,11 +83,10 @@ class SegmentFiles:
         self._txns: File | None = None
         self._aborted: list[AbortedTxn] | None = None
         self.aborted_confirmed = False
-        """Whether the transaction index was checked against the log; what this process wrote needs no check."""
+        """Whether the transaction index was checked against the log. Entries written by this process need no check."""
         self._in_use = True
         self._synced_size = segment.size
-        """How long the log was when it was last synced. One that is found on disk counts as synced, unless
-        `mark_unsynced` says otherwise."""
+        """The log's size at its last sync. A log found on disk counts as synced until `mark_unsynced`."""
         self._txn_changes = Changes()
 
     def path(self, kind: str) -> str:
@@ -89,7 +94,7 @@ class SegmentFiles:
 
     @property
     def is_settled(self) -> bool:
-        """Everything here is in the files and synced, so that it can be let go and opened again without loss."""
+        """Whether everything is written and synced, so that the files can be closed and reopened without loss."""
         return (
             self._synced_size == self.segment.size
             and self._offsets.is_synced
@@ -108,23 +113,25 @@ class SegmentFiles:
     # Writing.
 
     def create(self) -> None:
-        """Make the log, empty; a leftover of its name loses its contents. The indexes come with the first batch."""
+        """Create the log, empty; a leftover file of that name is truncated. The indexes are created with the first
+        batch."""
         self._log = self._disk.open(self.path(files.LOG), create=True)
         self._log.truncate(0)
         self.clear_indexes()
 
     def append(self, batches: Sequence[Buffer]) -> None:
-        """Write at the end; the segment's figures follow when the log has applied the batches."""
+        """Write at the end. The caller updates the segment's statistics when the log state has applied the batches."""
         if self.segment.size == 0:
-            # Kafka takes a segment without them for a broken one; an empty log does without.
+            # Kafka treats a segment without index files as broken, unless its log is empty.
             self._offsets.make()
             self._times.make()
         (self._log or self.log).write(self.segment.size, batches)
 
     def add_index_entries(self, entries: Sequence[IndexEntries]) -> None:
-        if entries:
-            self._offsets.extend([entry.offset for entry in entries])
-            self._times.extend([entry.time for entry in entries if entry.time is not None])
+        for offset, time in entries:
+            self._offsets.append(offset)
+            if time is not None:
+                self._times.append(time)
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         aborted = self.aborted()
@@ -134,20 +141,20 @@ class SegmentFiles:
         aborted.append(txn)
 
     def prepare_to_abort(self) -> None:
-        """Have the transaction index open, so that writing to it cannot fail for want of a file."""
+        """Open the transaction index, so that writing to it cannot fail for lack of descriptors."""
         self._txn_file()
 
     def finish_indexes(self) -> None:
-        """End the time index with the segment's largest timestamp, and bring both indexes to their files."""
+        """End the time index with the segment's largest timestamp, and write both indexes to their files."""
         self.load_times()
         if (entry := self.segment.time_entry()) is not None:
-            self._times.extend([entry])
+            self._times.append(entry)
         self._offsets.write_out()
         self._times.write_out()
 
     def begin_sync(self, *, indexes: bool) -> Sync | None:
-        """Ready to make durable what was written; None where that is so. What is taken out of use before it has run
-        needs no sync."""
+        """A sync of the written bytes; None if they are durable. A file that goes out of use before the sync runs needs
+        none."""
         syncs: list[Sync] = []
         if self._synced_size != self.segment.size:
             syncs.append(Sync(self.log.sync, partial(self._settle_log, self.segment.size)))
@@ -173,18 +180,18 @@ class SegmentFiles:
         self._synced_size = size
 
     def sync(self, *, indexes: bool) -> None:
-        """Make durable what was written, in this thread."""
+        """Sync in this thread."""
         sync = self.begin_sync(indexes=indexes)
         if sync is not None:
             sync.run()
             sync.settle()
 
     def mark_unsynced(self) -> None:
-        """A process that died wrote the log, and nobody knows what of it is durable."""
+        """The log was written by a process that died, so it is unknown what is durable."""
         self._synced_size = _UNKNOWN
 
     def rename(self, suffix: str) -> None:
-        """Give the files another suffix; they are opened anew when needed."""
+        """Give the files another suffix; they are reopened when needed."""
         self.close()
         self._in_use = True
         before = {kind: self.path(kind) for kind in files.SEGMENT_KINDS}
@@ -200,22 +207,20 @@ class SegmentFiles:
                 self._disk.remove(self.path(kind))
 
     def release(self) -> None:
-        """Let go of the indexes until they are needed again, and of the log too if it has nothing to sync.
-
-        Otherwise its file stays open: the system forgets about a write that failed when nobody has the file open.
-        """
+        """Close the indexes until they are needed again, and the log too if it has nothing to sync. An unsynced log
+        stays open, because the kernel forgets a failed write once no process has the file open."""
         self._offsets.release()
         self._times.release()
         if self._synced_size == self.segment.size:
             self._log = None
 
     def retire(self) -> None:
-        """The files go out of use, though somebody may still read from the log: what is not synced needs no sync. They
-        are not closed here: who still reads has the file, and the last one to drop it closes it."""
+        """Take the files out of use without closing them: readers may hold the log, and dropping the last reference
+        closes it. Unsynced bytes need no sync any more."""
         self._in_use = False
 
     def close(self) -> None:
-        """The files go out of use."""
+        """Close the files and take them out of use."""
         self._in_use = False
         opened, self._log, self._txns = (self._log, self._txns), None, None
         for file in opened:
@@ -226,22 +231,22 @@ class SegmentFiles:
 
     # Looking up.
 
-    def locate(self, offset: int) -> Found | None:
-        """The first batch that ends at or after `offset`; None when the segment ends before. `CorruptBatch` where the
-        offset may be in one that is damaged."""
+    def locate(self, offset: int) -> BatchFound | None:
+        """The first batch whose last offset is at least `offset`; None if the segment ends before. Raises
+        `CorruptBatch` if the offset may be in a damaged batch."""
         hint = self._offsets.floor(offset - self.segment.base_offset)
         try:
             return next((found for found in self._follow(hint) if found.header.last_offset >= offset), None)
         except DamagedAt:
             return self._locate_past_damage(hint, offset)
 
-    def _locate_past_damage(self, hint: tuple[int, ...] | None, offset: int) -> Found | None:
+    def _locate_past_damage(self, hint: tuple[int, ...] | None, offset: int) -> BatchFound | None:
         batches = PassingHeaders(self.log, hint[1] if hint else 0, self.segment.size)
         for position, header in batches:
             if header.last_offset >= offset:
                 if batches.damage is not None and header.base_offset > offset:
                     raise batches.damage
-                return Found(position, header)
+                return BatchFound(position, header)
         return None
 
     def end_offset_before(self, position: int) -> int:
@@ -254,12 +259,12 @@ class SegmentFiles:
         return end_offset
 
     def last_begun_before(self, end: int) -> tuple[int | None, BatchHeader | None]:
-        """The position and header of the last batch that begins before `end`, from what is in memory of the log; no
-        position where it is not there, no header where the log or its index is damaged: who follows the index finds
-        out which.
+        """The position and header of the last batch that begins before `end`, using only cached pages of the log. No
+        position if they are not cached; no header if the log or its index is damaged, which the caller finds out by
+        following the index.
 
-        Where batches are smaller than the index expects, only those up to the next index entry are looked at: an
-        earlier one may be told of.
+        If batches are smaller than the index interval, only those up to the next index entry are read, so an earlier
+        batch may be returned.
         """
         hint = self._offsets.floor(end - 1, column=1)
         begin = position = hint[1] if hint else 0
@@ -278,24 +283,26 @@ class SegmentFiles:
             return position, None
         return position, header
 
-    def end(self) -> End:
-        """Where the segment ends, found from the last index entry on."""
+    def end(self) -> SegmentEnd:
+        """The end of the segment, found from the last index entry on."""
         hint = self._offsets.last()
         if hint is not None:
             next(self._follow(hint))
         batches = PassingHeaders(self.log, hint[1] if hint else 0, self.segment.size)
-        last: Found | None = None
+        last: BatchFound | None = None
         for position, header in batches:
-            last = Found(position, header)
+            last = BatchFound(position, header)
         if last is None:
-            return End(self.segment.base_offset)
+            return SegmentEnd(self.segment.base_offset)
         if not crc_ok(self.log.read(last.position, last.header.size), 0, last.header.size):
-            return End(last.header.next_offset, DamagedAt(self.log, last.position, "the last batch has the wrong CRC"))
-        return End(last.header.next_offset, batches.damage)
+            return SegmentEnd(
+                last.header.next_offset, DamagedAt(self.log, last.position, "the last batch has the wrong CRC")
+            )
+        return SegmentEnd(last.header.next_offset, batches.damage)
 
     def find_time(self, timestamp: int, from_offset: int) -> TimeFound | None:
         """The first record at or after `from_offset` whose timestamp is at least `timestamp`."""
-        # From before the timestamp: an entry that has it and lies might name a later batch that has it too.
+        # Start before the timestamp: a wrong entry with exactly this timestamp could name a later batch.
         hint = self._times.floor(timestamp - 1)
         start = self.locate(max(self._confirmed_time(hint), from_offset) if hint else from_offset)
         if start is None:
@@ -311,7 +318,7 @@ class SegmentFiles:
         return None
 
     def load_times(self) -> None:
-        """Learn the largest timestamp of a segment opened from disk, from the end of its time index."""
+        """Read the largest timestamp of a segment opened from disk from the end of its time index."""
         segment = self.segment
         if segment.times_known:
             return
@@ -321,7 +328,7 @@ class SegmentFiles:
         segment.times_known = True
 
     def load_first_timestamp(self) -> None:
-        """Learn what time-based rolling counts from."""
+        """Read the timestamp from which time-based rolling counts."""
         if self.segment.first_timestamp is None and self.segment.size:
             _, header = next(headers(self.log, 0, self.segment.size))
             self.segment.first_timestamp = header.max_timestamp
@@ -334,28 +341,29 @@ class SegmentFiles:
             self._aborted = decode_aborted(read_whole(self._disk, self.path(files.TXN_INDEX)) or b"")
         return self._aborted
 
-    def _follow(self, hint: tuple[int, ...] | None) -> Iterator[Found]:
-        """The batches from an index entry on, once the first has confirmed the entry."""
+    def _follow(self, hint: tuple[int, ...] | None) -> Iterator[BatchFound]:
+        """The batches from an index entry on, after the first has confirmed the entry."""
         batches = headers(self.log, hint[1] if hint else 0, self.segment.size)
         if hint:
             yield self._confirmed(hint, batches)
         for position, header in batches:
-            yield Found(position, header)
+            yield BatchFound(position, header)
 
-    def _confirmed(self, hint: tuple[int, ...], batches: Iterator[tuple[int, BatchHeader]]) -> Found:
-        """The first of `batches`, if it is the one that the entry speaks of."""
+    def _confirmed(self, hint: tuple[int, ...], batches: Iterator[tuple[int, BatchHeader]]) -> BatchFound:
+        """The first of `batches`, if it matches the entry; else raises BadIndex."""
         relative, position = hint
         offset = self.segment.base_offset + relative
         try:
-            first = Found(*next(batches)) if 0 <= position < self.segment.size else None
+            first = BatchFound(*next(batches)) if 0 <= position < self.segment.size else None
         except CorruptBatch:
-            first = None  # The entry points into the middle of a batch; if the log itself is damaged, mending finds it.
+            # The entry points into the middle of a batch. If the log itself is damaged, rebuilding finds that.
+            first = None
         if first is None or first.header.last_offset != offset:
             raise BadIndex(f"{self.path(files.OFFSET_INDEX)}: no batch at position {position} ends at offset {offset}")
         return first
 
     def _confirmed_time(self, hint: tuple[int, ...]) -> int:
-        """The offset that a time index entry points to, if the batch there has the entry's timestamp."""
+        """The offset in a time index entry, if the batch there has the entry's timestamp."""
         timestamp, relative = hint
         offset = self.segment.base_offset + relative
         found = self.locate(offset)
@@ -363,10 +371,10 @@ class SegmentFiles:
             raise BadIndex(f"{self.path(files.TIME_INDEX)}: timestamp {timestamp} should be at offset {offset}")
         return offset
 
-    # Cutting and mending.
+    # Truncating and rebuilding.
 
-    def truncate(self, first: Found, config: Config) -> None:
-        """Drop the batch `first` and all that follow, for good, and what the indexes say of them."""
+    def truncate(self, first: BatchFound, config: Config) -> None:
+        """Remove the batch `first` and all later ones permanently, with their index entries."""
         aborted = [txn for txn in self.aborted() if txn.last_offset < first.header.base_offset]
         self.cut(first.position)
         self.segment.size = first.position
@@ -374,13 +382,13 @@ class SegmentFiles:
         self.set_aborted(aborted)
 
     def cut(self, position: int) -> None:
-        """Shorten the log for good: after a power loss what was cut off would stand behind what is written next."""
+        """Truncate the log durably: after a power loss the removed bytes would otherwise follow new ones."""
         self.log.truncate(position)
         self.log.sync()
         self._synced_size = position
 
     def reindex(self, config: Config) -> None:
-        """Rebuild the offset and time index from the log; what they say is durable with the next sync."""
+        """Rebuild the offset and time index from the log; the next sync makes them durable."""
         counted, offsets, times = self._counted_anew(config)
         self._before_rewriting()
         self._offsets.clear()
@@ -390,9 +398,9 @@ class SegmentFiles:
         self.segment.adopt(counted)
 
     def mend(self, config: Config) -> None:
-        """Rebuild the offset and time index for good: after a clean shutdown what is there is believed.
+        """Rebuild the offset and time index durably: after a clean shutdown they are trusted.
 
-        Damaged batches are left out. Where none that is whole follows them the indexes stay as they are.
+        Damaged batches are skipped. If no whole batch follows one, the indexes stay as they are.
         """
         counted, offsets, times = self._counted_anew(config)
         if (entry := counted.time_entry()) is not None:
@@ -402,11 +410,11 @@ class SegmentFiles:
         self.segment.adopt(counted)
 
     def _counted_anew(self, config: Config) -> tuple[Segment, bytearray, bytearray]:
-        """The figures of the segment and the packed entries of both indexes, as the log tells them."""
+        """The statistics of the segment and the packed entries of both indexes, computed from the log."""
         base_offset, interval = self.segment.base_offset, config[INDEX_INTERVAL_BYTES]
         counted, offsets, times = Segment(base_offset), bytearray(), bytearray()
         for position, header in PassingHeaders(self.log, 0, self.segment.size):
-            counted.size = position  # Past what is damaged.
+            counted.size = position  # Past the damage.
             if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
                 raise DamagedAt(self.log, position, f"offset {header.last_offset} is too far from the segment's base")
             for entry in counted.appended((header,), interval):
@@ -417,13 +425,13 @@ class SegmentFiles:
         return counted, offsets, times
 
     def keep_before(self, offset: int) -> Segment | None:
-        """Leave in the indexes what lies before `offset`; the figures up to there.
+        """Keep the index entries before `offset`; returns the statistics up to there.
 
-        None, and nothing changed, where the log does not bear them out: then they are made anew from its beginning.
+        Returns None, with nothing changed, if the log contradicts them; then they are rebuilt from the beginning.
         """
         try:
             found = self.locate(offset)
-            if (found is None and self.end() != End(offset)) or (found and found.header.base_offset < offset):
+            if (found is None and self.end() != SegmentEnd(offset)) or (found and found.header.base_offset < offset):
                 return None
             position = self.segment.size if found is None else found.position
             relative = offset - self.segment.base_offset
@@ -448,7 +456,7 @@ class SegmentFiles:
         return counted
 
     def set_aborted(self, aborted: list[AbortedTxn]) -> None:
-        """Replace the transaction index; the entries that it begins with now and then stay where they are."""
+        """Replace the transaction index; a common prefix of old and new entries is not rewritten."""
         path = self.path(files.TXN_INDEX)
         kept = 0
         while self._aborted and kept < len(aborted) and self._aborted[kept : kept + 1] == aborted[kept : kept + 1]:

@@ -1,4 +1,4 @@
-"""Parts of log files, as a Fetch answers with them: nothing is read until somebody sends them."""
+"""Parts of log files that answer a Fetch. Nothing is read until they are sent."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from ottla.io.ports import File
 
 _READ_AHEAD = 1 << 18
 SHARED_MAX = 1 << 12
-"""What is not larger is kept once it was read: whoever else gets the same slice need not read it again."""
+"""Slices up to this size keep their bytes after the first read, for other readers of the same slice."""
 
 
 @dataclass(slots=True)
 class Slice:
-    """Batches in a file, the last perhaps cut, as they go to a consumer. Its `len` is theirs.
+    """Batches in a file, the last perhaps cut, as they are sent to a consumer. `len` is their size in bytes.
 
-    Nobody changes one. It is not frozen because making a frozen one takes four times as long, for every fetch.
+    Immutable by convention: creating a frozen dataclass takes four times as long, and each Fetch creates one.
     """
 
     file: File | None
     position: int
     length: int
     first_offset: int
-    """Of the first batch, which may begin before the offset that was asked for."""
+    """Of the first batch, which may begin before the requested offset."""
     _data: bytes | None = None
 
     def __len__(self) -> int:
         return self.length
 
     def read(self) -> bytes:
-        """All of it; an `OSError` where the file has become too short."""
+        """All bytes. Raises `OSError` if the file has become too short."""
         if self._data is not None:
             return self._data
         if self.file is None:
@@ -41,21 +41,21 @@ class Slice:
         return data
 
     def after(self, count: int) -> "Slice":
-        """What is left after so many bytes."""
+        """The slice without its first `count` bytes."""
         return Slice(self.file, self.position + count, self.length - count, self.first_offset) if count else self
 
     def cut_short(self) -> OSError:
         return OSError(f"{self.file} ends before position {self.position + self.length}")
 
     def is_warm(self) -> bool:
-        """Whether reading hardly has to wait for the disk, as far as the first and the last byte tell."""
+        """Whether reading will hardly wait for the disk, judged by the first and the last byte."""
         if self.file is None or not self.length:
             return True
         ends = self.position, self.position + self.length - 1
         return all(self.file.read_warm(position, 1) is not None for position in ends)
 
     def read_ahead(self) -> None:
-        """Have the system keep the bytes in memory. For a thread; an error shows when they are sent."""
+        """Load the bytes into the page cache. Runs in a thread; an error shows up when they are sent."""
         end = self.position + self.length
         with suppress(OSError):
             for position in range(self.position, end, _READ_AHEAD):

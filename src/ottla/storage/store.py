@@ -1,10 +1,9 @@
-"""All the logs of a node, in all its `log.dirs`.
+"""All logs of a node, in all its `log.dirs`.
 
-Rule 1: a directory that fails takes its logs offline and nothing else; the node goes on with the rest.
-Rule 2: a log that cannot be opened is offline by itself, with the reason; its neighbours are not touched. Its
-        directory is never marked as cleanly left, so that the next start looks at it as closely as this one. Nor is it
-        where a log could not be closed.
-Rule 3: a new log goes where the fewest bytes are, not the fewest logs, so that a new disk fills up.
+Rule 1: a failed directory takes its own logs offline and nothing else.
+Rule 2: a log that cannot be opened is offline alone, with the reason. Its directory is then not marked as closed
+        cleanly, so that the next start checks as strictly as this one. The same holds if a log could not be closed.
+Rule 3: a new log goes to the directory with the fewest bytes, not the fewest logs, so that a new disk fills up.
 """
 
 import asyncio
@@ -29,6 +28,8 @@ _CLOSING_AT_ONCE = 8
 
 
 class NewLog(NamedTuple):
+    """A log to create."""
+
     topic: str
     partition: int
     topic_id: bytes
@@ -36,11 +37,13 @@ class NewLog(NamedTuple):
 
 
 def random_id() -> bytes:
-    """An id for a topic, a directory, a node's life: sixteen bytes that nobody else has."""
+    """A random 16-byte id for a topic, a directory or an incarnation of a node."""
     return uuid.uuid4().bytes
 
 
 class LogStore:
+    """The logs of a node."""
+
     def __init__(self, disk: Disk, clock: Clock, random: Random, new_id: Callable[[], bytes] = random_id) -> None:
         self.disk = disk
         self.clock = clock
@@ -48,32 +51,32 @@ class LogStore:
         self._new_id = new_id
         self.directories: list[LogDirectory] = []
         self._untaken: list[str] = []
-        """Paths that could not be taken at the start."""
+        """`log.dirs` that could not be used at the start."""
         self.logs: dict[Partition, PartitionLog] = {}
         self.offline: dict[Partition, str] = {}
-        """Partitions that are here but cannot be used, and why."""
+        """Partitions that exist here but cannot be used, with the reason."""
         self._not_clean: set[str] = set()
-        """Paths of the directories in which a log could not be opened, or not be closed."""
+        """Paths of directories in which a log could not be opened or closed."""
         self.on_offline: Callable[[LogDirectory], None] = lambda _: None
-        """Told, on the loop, of a directory that has failed."""
+        """Called on the loop when a directory has failed."""
         self._loop: AbstractEventLoop | None = None
         self._doomed: list[tuple[int, str]] = []
-        """Directories of deleted partitions, and when their bytes go."""
+        """Directories of deleted partitions, and when to remove them."""
         self._unsynced: dict[PartitionLog, None] = {}
-        """Those that have something beside the active segment to sync, the one that has waited longest first."""
+        """Logs with something to sync beside the active segment; the longest waiting first."""
         self._has_unsynced = asyncio.Event()
         self._renamed_in: dict[LogDirectory, None] = {}
-        """Where names have changed that are not synced yet."""
+        """Log directories with renames that are not synced yet."""
 
     # Opening and closing.
 
     async def open(self, paths: Iterable[str], cluster_id: str, node_id: int, config_of: ConfigOf) -> None:
-        """Take the directories and open every log in them; what fails is left out and named in the trace."""
+        """Claim the directories and open every log in them; failures are traced and left out."""
         self.take(paths, cluster_id, node_id)
         await self.load(config_of)
 
     def take(self, paths: Iterable[str], cluster_id: str, node_id: int) -> None:
-        """Make the directories this node's; one that cannot be used is left out."""
+        """Claim the directories for this node; an unusable one is left out."""
         for path in paths:
             try:
                 directory = LogDirectory(self.disk, path, self._directory_failed)
@@ -110,7 +113,7 @@ class LogStore:
                     await self._open_log(directory, (parsed.topic, parsed.partition), config_of(parsed.topic))
 
         await gather(*(open_some() for _ in range(threads)))
-        # A log that is opened again from here on was not left by a clean shutdown.
+        # From here on, a log that is opened again was not left by a clean shutdown.
         clean, directory.was_clean = directory.was_clean, False
         logs = sum(log.directory is directory for log in self.logs.values())
         left = "new" if directory.is_new else "cleanly" if clean else "without a clean stop"
@@ -121,7 +124,7 @@ class LogStore:
         try:
             opened = await self.disk.in_thread(make)
         except OutOfFiles:
-            raise  # The log is whole: a node that is started again, with more of them, has it.
+            raise  # The log is intact: a restart with more file descriptors opens it.
         except Refused as refusal:
             warn("log.offline", topic=key[0], partition=key[1], reason=refusal.text)
             self.offline[key] = refusal.text
@@ -134,7 +137,7 @@ class LogStore:
             )
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """Sync everything and leave it so that the next open needs no recovery."""
+        """Sync and close everything, so that the next open needs no recovery."""
         await gather(*(self._close_logs(directory) for directory in self.directories))
         self.checkpoint()
         for directory in self.directories:
@@ -144,7 +147,7 @@ class LogStore:
                 warn("directory.not_closed", path=directory.path, reason=refusal.text)
 
     async def _close_logs(self, directory: LogDirectory) -> None:
-        """Several at a time: their syncs wait for the same disk, which makes one journal entry of them."""
+        """Close several logs at a time: their syncs share one journal commit of the file system."""
         left = iter([log for log in self.logs.values() if log.directory is directory])
 
         async def close_some() -> None:
@@ -158,7 +161,7 @@ class LogStore:
         await gather(*(close_some() for _ in range(_CLOSING_AT_ONCE)))
 
     def checkpoint(self) -> None:
-        """Write down, per directory, how far each log is synced, committed and trimmed."""
+        """Write the recovery point, high watermark and log start of every log, per directory."""
         for directory in self.directories:
             try:
                 with directory.guard("checkpoint"):
@@ -167,16 +170,16 @@ class LogStore:
                 warn("checkpoint.failed", path=directory.path, reason=refusal.text)
 
     def begin_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
-        """Take note of the offsets of the logs in a directory; calling the result, in any thread, writes them down."""
+        """Record the offsets of a directory's logs; the returned function writes them and may run in any thread."""
         logs = [log for log in self.logs.values() if log.directory is directory]
         return directory.begin_checkpoint(
-            recovery_points={log.key: log.log.recovery_point for log in logs},
-            high_watermarks={log.key: log.log.high_watermark for log in logs},
-            log_starts={log.key: log.log.log_start_offset for log in logs},
+            recovery_points={log.key: log.state.recovery_point for log in logs},
+            high_watermarks={log.key: log.state.high_watermark for log in logs},
+            log_starts={log.key: log.state.log_start_offset for log in logs},
         )
 
     def note_unsynced(self, log: PartitionLog) -> None:
-        """A log has something to sync beside its active segment; `next_unsynced` hands it out."""
+        """Queue a log that has something to sync beside its active segment, for `next_unsynced`."""
         self._unsynced[log] = None
         self._has_unsynced.set()
 
@@ -190,7 +193,7 @@ class LogStore:
 
     @property
     def unusable(self) -> list[str]:
-        """The `log.dirs` that cannot be used, and what is in them."""
+        """The unusable `log.dirs`, and the partitions in them."""
         return self._untaken + [directory.path for directory in self.directories if directory.failure is not None]
 
     # Partitions.
@@ -204,11 +207,12 @@ class LogStore:
         raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no log of {topic}-{partition} here")
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: Config) -> PartitionLog:
-        """A new, empty log in the directory that holds the fewest bytes."""
+        """Create an empty log in the directory that holds the fewest bytes."""
         self._check_new(topic, partition)
         directory = self._roomiest()
         with directory.guard("create"):
-            directory.forget([(topic, partition)])  # A crash may have come between an earlier topic's end and this.
+            # A crash may have come between the deletion of an earlier topic and this.
+            directory.forget([(topic, partition)])
         log = PartitionLog(directory, topic, partition, config, self.clock, self._random, self.note_unsynced)
         log.set_topic_id(topic_id)
         self.logs[log.key] = log
@@ -224,12 +228,12 @@ class LogStore:
             raise Refused(Error.TOPIC_ALREADY_EXISTS, f"a log of {topic}-{partition} is here already")
 
     def delete(self, *keys: Partition) -> None:
-        """Take logs out of use at once; their directories are renamed, so that the topic may be made again."""
+        """Take logs out of use at once. Their directories are renamed, so that the topic can be created again."""
         for log, renamed in self._take_out(keys, "delete"):
-            self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], renamed))
+            self._doomed.append((self.clock.wall_ms() + log.state.config[FILE_DELETE_DELAY_MS], renamed))
 
     async def create_some(self, wanted: Sequence[NewLog]) -> list[PartitionLog | Refused]:
-        """As `create` of each, in a thread: making a directory with its files may have to wait for the disk."""
+        """Like `create` for each, in a thread: creating directories and files may wait for the disk."""
         places = self._places(len(wanted))
 
         def make(new: NewLog, directory: LogDirectory) -> PartitionLog:
@@ -256,7 +260,8 @@ class LogStore:
         return made
 
     def _begun_in(self, new: NewLog) -> LogDirectory | None:
-        """Where a log was begun that could not be made for want of descriptors: nowhere else may it be made now."""
+        """The directory in which creating this log failed for lack of descriptors: it must be created there, nowhere
+        else."""
         if len(self.directories) == 1:
             return None
         name = directory_name(new.topic, new.partition)
@@ -264,12 +269,12 @@ class LogStore:
         return next(begun, None)
 
     async def delete_some(self, keys: Iterable[Partition]) -> None:
-        """As `delete`, for a part of very many logs. They are out of use before this waits for a thread to rename them,
-        and it is durable for all parts after `end_delete`."""
+        """Like `delete`, for one slice of many logs. They are out of use before a thread renames them; `end_delete`
+        makes all slices durable."""
         logs = [self.get(*key) for key in keys]
         names = [(log, self._taken_out(log, "delete")) for log in logs]
         for log, renamed in names:
-            self._doomed.append((self.clock.wall_ms() + log.log.config[FILE_DELETE_DELAY_MS], renamed))
+            self._doomed.append((self.clock.wall_ms() + log.state.config[FILE_DELETE_DELAY_MS], renamed))
         for directory in dict.fromkeys(log.directory for log in logs):
             here = [(log.here.path, renamed) for log, renamed in names if log.directory is directory]
             directory.begin_forget([log.key for log in logs if log.directory is directory])
@@ -282,7 +287,7 @@ class LogStore:
             self.disk.rename(old, new)
 
     async def end_delete(self) -> None:
-        """Sync the new names and write the checkpoints, once for each directory, in a thread."""
+        """Sync the renames and write the checkpoints, once per directory, in a thread."""
         renamed_in, self._renamed_in = self._renamed_in, {}
         for directory in renamed_in:
             write = directory.begin_write()
@@ -298,11 +303,11 @@ class LogStore:
                 warn("partitions.not_removed", path=directory.path, reason=refusal.text)
 
     def set_aside(self, *keys: Partition) -> None:
-        """Take logs out of use that nobody asked to delete: they are renamed to `-stray` and stay on disk."""
+        """Take logs out of use whose deletion was not requested: they are renamed to `-stray` and stay on disk."""
         self._take_out(keys, "stray")
 
     def _take_out(self, keys: Iterable[Partition], fate: str) -> list[tuple[PartitionLog, str]]:
-        """Rename, then sync and forget once for all of a directory; what was renamed, and to what."""
+        """Rename logs, then sync and drop checkpoints once per directory; returns each log with its new path."""
         logs = [self.get(*key) for key in keys]
         taken: list[tuple[PartitionLog, str]] = []
         for directory in dict.fromkeys(log.directory for log in logs):
@@ -315,14 +320,14 @@ class LogStore:
 
     def _rename(self, log: PartitionLog, fate: str) -> str:
         renamed = self._new_name(log, fate)
-        log.here.close()  # First: a sync or a cleaning under way must see why its files are gone.
+        log.here.close()  # First, so that a sync or cleaning in progress sees why its files are gone.
         self.disk.rename(log.here.path, renamed)
         del self.logs[log.key]
         detail("log.taken_out", log=log.name, renamed_to=renamed)
         return renamed
 
     def _taken_out(self, log: PartitionLog, fate: str) -> str:
-        """Put a log out of use; what it has to be renamed to."""
+        """Take a log out of use; returns the path to rename it to."""
         renamed = self._new_name(log, fate)
         log.here.close()
         del self.logs[log.key]
@@ -333,7 +338,7 @@ class LogStore:
         return f"{log.directory.path}/{doomed_directory_name(*log.key, self._new_id().hex(), fate)}"
 
     async def purge(self, now_ms: int) -> None:
-        """Remove the directories of partitions that were deleted long enough ago."""
+        """Remove the directories of deleted partitions that are due."""
         due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
         self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
         for path in due:
@@ -343,16 +348,16 @@ class LogStore:
         return self._places(1)[0]
 
     def _places(self, count: int) -> list[LogDirectory]:
-        """Where so many new logs go."""
+        """The directories for `count` new logs."""
         online = [directory for directory in self.directories if directory.failure is None]
         if not online:
             raise Refused(Error.KAFKA_STORAGE_ERROR, "every log directory is offline")
         if len(online) == 1:
-            return online * count  # Not worth counting.
+            return online * count  # One directory only: nothing to compare.
         held = {directory.path: (0, 0) for directory in online}
         for log in self.logs.values():
             size, logs = held[log.directory.path]
-            held[log.directory.path] = (size + log.log.size, logs + 1)
+            held[log.directory.path] = (size + log.state.size, logs + 1)
         places = []
         for _ in range(count):
             places.append(min(online, key=lambda directory: held[directory.path]))
@@ -361,7 +366,7 @@ class LogStore:
         return places
 
     def _directory_failed(self, directory: LogDirectory) -> None:
-        """May be called from a disk thread; who is offline is decided on the loop."""
+        """May be called from a disk thread; the logs are taken offline on the loop."""
         if self._loop is not None and not self._loop.is_closed() and not _is_running(self._loop):
             self._loop.call_soon_threadsafe(self._take_offline, directory)
         else:
@@ -375,7 +380,7 @@ class LogStore:
         self.on_offline(directory)
 
     async def _remove_doomed(self, path: str) -> None:
-        """What cannot be removed is tried again at the next start."""
+        """A directory that cannot be removed is tried again at the next start."""
         try:
             await self.disk.in_thread(partial(self._remove_directory, path))
         except OSError as error:
@@ -387,7 +392,7 @@ class LogStore:
             self.disk.remove(f"{path}/{name}")
         for name in self.disk.list(path):
             if name not in plain:
-                self._remove_directory(f"{path}/{name}")  # What recovery had set aside.
+                self._remove_directory(f"{path}/{name}")  # Directories that recovery has set aside.
         self.disk.remove_directory(path)
 
 

@@ -1,13 +1,13 @@
-"""The summary that a clean close left of a log's segments, asked where it lies.
+"""Reads the summary of a log's segments that a clean close wrote.
 
-The first look-up after an open reads its index and one block, so it costs the same whatever the number of segments.
-What was read once is kept.
+The first look-up after an open reads the summary's index and one block, so its cost does not depend on the number of
+segments. Blocks read are kept in memory.
 """
 
 from collections.abc import Iterator
 from functools import cached_property
 
-from ottla.core.log.log import Log
+from ottla.core.log.state import LogState
 from ottla.core.log.summary import (
     BLOCK_SIZE,
     HEADER_SIZE,
@@ -22,21 +22,24 @@ from ottla.io.ports import File
 
 
 class SummaryFile:
-    def __init__(self, file: File, log: Log) -> None:
+    """An open summary."""
+
+    def __init__(self, file: File, log: LogState) -> None:
         self._file = file
         self._blocks: dict[int, SummaryBlock] = {}
         self.header = _checked(decode_header(file.read(0, HEADER_SIZE), file.size()), log)
 
     @property
     def closed_max_timestamp(self) -> int | None:
-        """The largest of all closed segments."""
+        """The largest timestamp of all closed segments."""
         last = self._block(self.header.blocks - 1)
         if len(last) > 1:
             return last.running_max(len(last) - 2)
         return self._index.running_max(self.header.blocks - 2) if self.header.blocks > 1 else None
 
     def first_reaching(self, timestamp: int) -> int | None:
-        """The base offset of the first closed segment that may have a record as new; None when none has."""
+        """The base offset of the first closed segment that may have a record with at least `timestamp`; None if none
+        has."""
         number = self._index.first_reaching(timestamp)
         if number == self.header.blocks:
             return None
@@ -45,7 +48,7 @@ class SummaryFile:
         return base_offset if base_offset < self.header.active_base_offset else None
 
     def of(self, base_offset: int) -> SummaryEntry | None:
-        """What it says of one segment."""
+        """The entry of the segment with this base offset, if there is one."""
         number = self._index.containing(base_offset)
         if number < 0:
             return None
@@ -69,8 +72,8 @@ class SummaryFile:
         return block
 
 
-def _checked(header: SummaryHeader, log: Log) -> SummaryHeader:
-    """Refuse what was written of another log than this one has become."""
+def _checked(header: SummaryHeader, log: LogState) -> SummaryHeader:
+    """Raises BadSummary if the log was truncated since the summary was written."""
     if header.end_offset > log.end_offset:
         raise BadSummary(f"it was written when the log ended at {header.end_offset}, now it ends at {log.end_offset}")
     epoch = log.epochs.epoch_at(header.end_offset - 1)

@@ -1,8 +1,8 @@
-"""Syncing in a thread while the loop goes on writing.
+"""Sync in a thread while the loop goes on writing.
 
-Rule 1: a sync is begun on the loop, run in any thread, and settled on the loop again.
-Rule 2: a change is noted when it is made. It counts as durable when a sync that began after it has run and was settled;
-        one that failed, or was never settled, leaves everything noted that it should have made durable.
+Rule 1: a sync is begun on the loop, run in any thread, and settled on the loop.
+Rule 2: a change is counted when it is made. It is durable when a sync begun after it has run and was settled. A sync
+        that failed or was never settled leaves its changes counted as unsynced.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 
 class Sync(NamedTuple):
+    """A prepared sync."""
+
     run: Callable[[], None]
-    """Makes durable what was written before the sync was begun. In any thread; changes nothing in memory."""
+    """Makes durable what was written before the sync was begun. Runs in any thread and changes nothing in memory."""
     settle: Callable[[], None]
-    """Takes note that `run` has returned. On the loop."""
+    """Records that `run` has returned. Runs on the loop."""
 
 
 class Changes:
-    """Of one thing on disk: whether it is durable as it is."""
+    """Counts the changes of one file or directory, and how many of them are durable."""
 
     __slots__ = ("made", "synced")
 
@@ -29,7 +31,7 @@ class Changes:
         self.made += 1
 
     def settle(self, made: int) -> None:
-        """Those up to number `made` are durable."""
+        """The changes up to number `made` are durable."""
         self.synced = max(self.synced, made)
 
     def settle_all(self) -> None:
@@ -41,7 +43,7 @@ class Changes:
 
 
 def together(syncs: Sequence[Sync]) -> Sync:
-    """Some syncs as one, in their order."""
+    """Combine syncs into one that runs them in order."""
 
     def run() -> None:
         for sync in syncs:

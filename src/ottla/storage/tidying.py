@@ -1,10 +1,10 @@
-"""What an interrupted node left half done in a partition directory is finished or undone before the log is opened.
+"""Before a log is opened: finish or undo the file operations that an interrupted node left in its directory.
 
-Rule 1: `.deleted` and `.cleaned` files go: the first were out of use, the second not yet in use.
-Rule 2: a `.swap` segment is whole, unless a `.cleaned` file with the same or a lower offset stands beside it: then not
-        all of it was renamed, the originals are still there, and it goes too.
-Rule 3: a whole `.swap` segment replaces every segment whose base offset it covers; only then it gets its final name.
-Each step can be interrupted and done again.
+Rule 1: `.deleted` and `.cleaned` files are removed: the first were out of use, the second not yet in use.
+Rule 2: a `.swap` segment is complete, unless a `.cleaned` file with the same or a lower offset exists: then not all its
+        files were renamed, the originals are still there, and it is removed too.
+Rule 3: a complete `.swap` segment replaces every segment whose base offset it covers, and then gets its final name.
+        Each step can be interrupted and repeated.
 """
 
 from ottla.core.log import files
@@ -16,7 +16,7 @@ from ottla.storage.batches import headers
 
 
 def tidy(disk: Disk, path: str) -> dict[str, int]:
-    """Finish or undo; the files that are left and their sizes."""
+    """Finish or undo; returns the remaining files and their sizes."""
     listing = disk.scan(path)
     found = {name: parsed for name in listing if (parsed := parse_file(name)) is not None}
     incomplete = min((file.base_offset for file in found.values() if file.suffix == files.CLEANED), default=None)
@@ -49,7 +49,8 @@ def _finish_swap(disk: Disk, path: str, found: dict[str, SegmentFile], swaps: di
             in_use = file.suffix == "" and file.kind in files.SEGMENT_KINDS
             if in_use and swap.base_offset <= file.base_offset < end_offset:
                 disk.remove(f"{path}/{replaced}")
-    # The originals must be gone for good before a swap loses its name: it is what says that they are replaced.
+    # The removal of the originals must be durable before the rename: the `.swap` name is what says that they are
+    # replaced.
     disk.sync_directory(path)
     for name, swap in swaps.items():
         disk.rename(f"{path}/{name}", f"{path}/{file_name(swap.base_offset, swap.kind)}")

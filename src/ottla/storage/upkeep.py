@@ -1,11 +1,11 @@
-"""What has to be done to the logs of a node from time to time; the node decides when.
+"""Periodic maintenance of a node's logs; the node decides when it runs.
 
-Rule 1: nothing here stops the event loop for long: syncing, checkpoints and cleaning run in a thread; who looks at
-        thousands of logs lets others have their turn now and then, and retention, whose every removal waits for the
-        disk a few times, does so after each log that loses something.
-Rule 2: a log that refuses to be cleaned is left alone until the next start, and said so once.
-Rule 3: a segment is synced when it was closed, and its recovery point moves on: after a crash only what came later is
-        read again.
+Rule 1: nothing here blocks the event loop for long. Syncs, checkpoints and cleaning run in threads. Loops over
+        thousands of logs yield now and then; retention yields after each log that loses a segment, because a removal
+        waits for the disk several times.
+Rule 2: a log that cannot be cleaned is skipped until the next start, and reported once.
+Rule 3: a segment is synced when it was closed, and its recovery point advances, so that recovery reads only later
+        segments.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from weakref import WeakSet
 
 from ottla.config import FLUSH_MS, TOPIC_RETENTION_BYTES
 from ottla.core.log.cleaning import Cleanable, cleanable, dirtiest
-from ottla.core.log.log import Log
 from ottla.core.log.retention import beyond_topic_limit
 from ottla.core.log.segment import Segment
+from ottla.core.log.state import LogState
 from ottla.kernel import CorruptBatch
 from ottla.observe.trace import warn
 from ottla.storage.cleaner import Cleaned, CleaningVoid, clean
@@ -33,13 +33,16 @@ _OUT_OF_FILES_REST_S = 1.0
 
 
 class Upkeep:
+    """The maintenance tasks of a `LogStore`."""
+
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         self._unflushed_since: dict[Partition, int] = {}
 
     async def retain(self) -> int:
-        """Retention by log start, size and time in every log, then by the size of whole topics; segments removed."""
+        """Apply retention by log start, size and time to every log, then by topic size; returns the number of segments
+        removed."""
         now_ms = self._store.clock.wall_ms()
         removed = 0
         async for log in self._all_logs():
@@ -58,7 +61,7 @@ class Upkeep:
     def _limited_topics(self) -> dict[str, list[PartitionLog]]:
         by_topic: dict[str, list[PartitionLog]] = defaultdict(list)
         for log in self._store.logs.values():
-            if log.log.config[TOPIC_RETENTION_BYTES] >= 0:
+            if log.state.config[TOPIC_RETENTION_BYTES] >= 0:
                 by_topic[log.key[0]].append(log)
         return by_topic
 
@@ -68,20 +71,20 @@ class Upkeep:
             log.expire_producers(now_ms)
 
     async def flush(self) -> None:
-        """Sync the logs that have waited for `flush.ms`."""
+        """Sync the logs with records older than `flush.ms`."""
         now_ms = self._store.clock.monotonic_ms()
         async for log in self._all_logs():
-            if log.log.recovery_point >= log.log.end_offset:
+            if log.state.recovery_point >= log.state.end_offset:
                 self._unflushed_since.pop(log.key, None)
                 continue
             since_ms = self._unflushed_since.setdefault(log.key, now_ms)
-            if now_ms - since_ms >= log.log.config[FLUSH_MS]:
+            if now_ms - since_ms >= log.state.config[FLUSH_MS]:
                 del self._unflushed_since[log.key]
                 with _only_this_one("flush.failed", log.name):
                     await log.flush_in_thread()
 
     async def sync_closed(self) -> None:
-        """For ever: sync the segments that were closed, a few logs at a time."""
+        """Runs forever: sync closed segments, a few logs at a time."""
         await asyncio.gather(*(self._sync_closed() for _ in range(_SYNCED_AT_ONCE)))
 
     async def _sync_closed(self) -> None:
@@ -97,7 +100,7 @@ class Upkeep:
                     self._store.note_unsynced(log)
 
     async def checkpoint(self) -> None:
-        """Write down, per directory, how far each log is synced, committed and trimmed."""
+        """Write the recovery point, high watermark and log start of every log, per directory."""
         for directory in self._store.directories:
             with _only_this_one("checkpoint.failed", directory.path), directory.guard("checkpoint"):
                 await self._store.disk.in_thread(self._store.begin_checkpoint(directory))
@@ -105,10 +108,10 @@ class Upkeep:
     async def clean(self) -> Cleaned | None:
         """Clean the dirtiest log, if one is dirty enough."""
         now_ms = self._store.clock.wall_ms()
-        candidates: dict[Log, tuple[PartitionLog, Cleanable]] = {}
+        candidates: dict[LogState, tuple[PartitionLog, Cleanable]] = {}
         async for log in self._all_logs():
             if log not in self._uncleanable and (candidate := self._candidate(log, now_ms)) is not None:
-                candidates[log.log] = log, candidate
+                candidates[log.state] = log, candidate
         chosen = dirtiest(candidate for _, candidate in candidates.values())
         if chosen is None:
             return None
@@ -124,7 +127,7 @@ class Upkeep:
             return None
 
     async def _all_logs(self) -> AsyncIterator[PartitionLog]:
-        """Each that is still there when its turn comes."""
+        """Every log that still exists when its turn comes."""
         for number, log in enumerate(list(self._store.logs.values()), start=1):
             if self._store.logs.get(log.key) is log:
                 yield log
@@ -135,7 +138,7 @@ class Upkeep:
         try:
             with log.directory.guard("look for what to clean"):
                 return cleanable(
-                    log.log,
+                    log.state,
                     log.directory.cleaner_offsets.get(log.key),
                     now_ms,
                     first_timestamp=log.first_timestamp,
@@ -154,7 +157,7 @@ class Upkeep:
 
 @contextmanager
 def _only_this_one(event: str, name: str) -> Iterator[None]:
-    """A refusal concerns one log, or one directory; the others get their turn."""
+    """Report a refusal of one log or directory, and go on with the others."""
     try:
         yield
     except Refused as refusal:
@@ -163,12 +166,12 @@ def _only_this_one(event: str, name: str) -> Iterator[None]:
 
 def _retain_topic(logs: list[PartitionLog], now_ms: int) -> int:
     by_name = {log.name: log for log in logs}
-    limit = logs[0].log.config[TOPIC_RETENTION_BYTES]
+    limit = logs[0].state.config[TOPIC_RETENTION_BYTES]
 
-    def largest_timestamp(log: Log, segment: Segment) -> int:
+    def largest_timestamp(log: LogState, segment: Segment) -> int:
         return by_name[log.name].largest_timestamp(segment)
 
-    going = beyond_topic_limit([log.log for log in logs], limit, largest_timestamp)
+    going = beyond_topic_limit([log.state for log in logs], limit, largest_timestamp)
     for name, count in going.items():
         by_name[name].drop_front(count, f"ottla.topic.retention.bytes={limit}", now_ms)
     return sum(going.values())

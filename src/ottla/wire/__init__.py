@@ -1,1 +1,2 @@
-"""Kafka's protocol: every message of every version, declared once. Imports nothing of ours, performs no I/O."""
+"""Kafka's protocol: every message in every version, declared once. Imports no other package of Ottla, performs no
+I/O."""

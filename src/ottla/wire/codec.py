@@ -1,11 +1,11 @@
-"""Messages to bytes and back. A codec is compiled when a message is first met in a version, and kept on its class.
+"""Encodes and decodes messages. A codec is compiled at the first use of a message in a version, and kept on its class.
 
-Rule 1: whatever the bytes are, decoding returns a message or raises `Malformed`, and allocates in proportion to them.
-Rule 2: a message that its version cannot carry raises `Unencodable`; nothing is dropped in silence but what Kafka
-        declares ignorable.
-Rule 3: tagged fields that a version does not know are skipped, not kept. As in Kafka, their order is not checked and
-        the last of several equal tags wins.
-Rule 4: what may be long can be done in steps: a generator pauses between them, and returns the result.
+Rule 1: for any bytes, decoding returns a message or raises `Malformed`, and allocates in proportion to the input.
+Rule 2: a message that its version cannot carry raises `Unencodable`; only fields that Kafka declares ignorable are
+        dropped.
+Rule 3: unknown tagged fields are skipped, not kept. As in Kafka, their order is not checked and the last of several
+        equal tags wins.
+Rule 4: long messages can be processed in steps: a generator pauses between them, and returns the result.
 """
 
 import struct
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.wire.decoder import compile_decoder, compile_stepwise_decoder
 from ottla.wire.encoder import compile_encoder, compile_stepwise_encoder
-from ottla.wire.runtime import Fault
+from ottla.wire.runtime import InvalidField
 from ottla.wire.schema import Message, message_of, structure_of
 from ottla.wire.shapes import Structure
 from ottla.wire.source import Compiled
@@ -24,16 +24,16 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 DECODED_BYTES_MAX: Final = 40 << 20
-"""What the objects of a message that is decoded in steps may take, and those of its answer: enough for a hundred
-thousand elements. Records do not count: they stay where they are."""
+"""The limit of memory for the objects of a message decoded in steps, and for its response: enough for a hundred
+thousand elements. Records do not count, because they are not copied."""
 _JOINED_MAX: Final = 512
-"""Longer buffers stand in the encoded message as they are: the same one may stand there many times."""
-_BAD_BYTES: Final = (Fault, IndexError, UnicodeDecodeError, struct.error)
-_BAD_VALUES: Final = (Fault, AttributeError, TypeError, UnicodeEncodeError, OverflowError, struct.error)
+"""Longer buffers are not joined, because the same buffer may occur many times in a message."""
+_BAD_BYTES: Final = (InvalidField, IndexError, UnicodeDecodeError, struct.error)
+_BAD_VALUES: Final = (InvalidField, AttributeError, TypeError, UnicodeEncodeError, OverflowError, struct.error)
 
 
 class Malformed(ValueError):
-    """Bytes that are not the message they should be."""
+    """The bytes are not the expected message."""
 
     def __init__(self, message: str, version: int, field: str, reason: str) -> None:
         self.message, self.version, self.field, self.reason = message, version, field, reason
@@ -41,7 +41,7 @@ class Malformed(ValueError):
 
 
 class Unencodable(ValueError):
-    """A message whose values do not fit the version it is to be encoded in."""
+    """The values of a message do not fit its version."""
 
     def __init__(self, message: str, version: int, field: str, reason: str) -> None:
         self.message, self.version, self.field, self.reason = message, version, field, reason
@@ -49,11 +49,11 @@ class Unencodable(ValueError):
 
 
 class UnsupportedVersion(ValueError):
-    """A message does not exist in the version asked for."""
+    """The message does not exist in the requested version."""
 
 
 def decode(cls: type[T], version: int, buffer: Buffer) -> T:
-    """The message that fills the buffer."""
+    """Decode the message that fills the buffer."""
     message, position = decode_from(cls, version, buffer)
     if position != len(buffer):
         raise Malformed(cls.__name__, version, "", f"ends {len(buffer) - position} bytes before the input does")
@@ -61,7 +61,7 @@ def decode(cls: type[T], version: int, buffer: Buffer) -> T:
 
 
 def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tuple[T, int]:
-    """The message that starts at a position of the buffer, and the position after it."""
+    """Decode the message at a position; returns it and the position after it."""
     try:
         decoder = cls.__decoders__[version]  # type: ignore[attr-defined]
     except (KeyError, AttributeError):
@@ -76,7 +76,7 @@ def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -
 
 
 def decode_in_steps(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> Steps[tuple[T, int]]:
-    """As `decode_from`. A message that would take more than `DECODED_BYTES_MAX` raises `Malformed`."""
+    """Like `decode_from`, in steps. Raises `Malformed` if the message would take more than `DECODED_BYTES_MAX`."""
     decoder = cls.__stepwise_decoders__.get(version)  # type: ignore[attr-defined]
     if decoder is None:
         decoder = _compile(cls, version, "__stepwise_decoders__", compile_stepwise_decoder)
@@ -99,9 +99,9 @@ def encode(message: object, version: int) -> bytes:
 
 
 def encode_parts(message: object, version: int) -> list[Any]:
-    """Buffers which, one after another, are the message.
+    """The message as consecutive buffers.
 
-    `Records` stand in the list as they are: anything that has a `len` may be sent later by other means.
+    `Records` values are in the list unchanged: any object with a `len` may be sent later by other means.
     """
     cls = type(message)
     try:
@@ -117,7 +117,7 @@ def encode_parts(message: object, version: int) -> list[Any]:
 
 
 def encode_in_steps(message: object, version: int) -> Steps[list[Any]]:
-    """As `encode_parts`; small buffers are joined on the way."""
+    """Like `encode_parts`, in steps; small buffers are joined."""
     cls = type(message)
     encoder = cls.__stepwise_encoders__.get(version)  # type: ignore[attr-defined]
     if encoder is None:
@@ -136,7 +136,7 @@ def encode_in_steps(message: object, version: int) -> Steps[list[Any]]:
 
 
 def _join(out: list[Any], parts: list[Any]) -> None:
-    """Move buffers to `parts`, the small ones joined."""
+    """Move buffers to `parts`, joining the small ones."""
     small: list[bytes] = []
     for part in out:
         if type(part) is bytes and len(part) <= _JOINED_MAX:
@@ -165,7 +165,7 @@ def _compile(
 
 def _reason(error: Exception) -> str:
     match error:
-        case Fault():
+        case InvalidField():
             return str(error)
         case IndexError():
             return "is cut short"

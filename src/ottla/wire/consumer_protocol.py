@@ -1,6 +1,6 @@
-"""What classic consumers and the leader of their group tell each other through JoinGroup and SyncGroup.
+"""Metadata that classic consumers and their group's leader exchange through JoinGroup and SyncGroup.
 
-The broker passes these bytes on unread.
+The broker does not read these bytes.
 """
 
 from ottla.wire.schema import field, message, struct
@@ -15,7 +15,7 @@ class TopicPartition:
 
 @message(versions=(0, 3))
 class ConsumerProtocolSubscription:
-    """What a consumer tells its group's leader when it joins: topics wanted, partitions held."""
+    """Sent by a joining consumer to its group's leader: subscribed topics, owned partitions."""
 
     topics: list[String]
     user_data: Bytes | None = field(default=None)
@@ -26,7 +26,7 @@ class ConsumerProtocolSubscription:
 
 @message(versions=(0, 3))
 class ConsumerProtocolAssignment:
-    """What a group's leader gives a consumer: its partitions."""
+    """Sent by a group's leader to a consumer: its partitions."""
 
     assigned_partitions: list[TopicPartition]
     user_data: Bytes | None = field(default=None)

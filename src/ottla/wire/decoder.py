@@ -1,13 +1,13 @@
-"""Writes the decoder of one message in one version.
+"""Generates the decoder of one message in one version.
 
-Rule 1: fields of fixed width that follow each other are read by one `Struct`, together with the length (or, in flexible
-        versions, the first byte of the length) of the field after them.
-Rule 2: nothing is sliced, made or looped over before its length or count has been compared with the bytes left.
-        Any other reading past the end raises IndexError or struct.error, which the caller turns into `Malformed`.
+Rule 1: consecutive fields of fixed width are read by one `Struct`, together with the length (or, in flexible versions,
+        the first byte of the length) of the field after them.
+Rule 2: nothing is sliced, created or looped over before its length or count was compared with the bytes left. Any other
+        read past the end raises IndexError or struct.error, which the caller turns into `Malformed`.
 Rule 3: an element of an array takes at least one byte, so a count cannot exceed the input.
-Rule 4: a stepwise decoder reads the same messages. It pauses (yields) after some hundred elements, so that a request of
-        a hundred thousand elements need not be decoded in one go, and it refuses a message whose objects would take
-        more memory than it was given: three bytes of input may become a hundred bytes of Python.
+Rule 4: a stepwise decoder reads the same messages. It yields after some hundred elements, so that a request of a
+        hundred thousand elements does not block, and it refuses a message whose objects would take more memory than it
+        was given: three bytes of input may become a hundred bytes of Python objects.
 """
 
 from struct import Struct
@@ -17,20 +17,20 @@ from ottla.wire import runtime
 from ottla.wire.rows import RowReader
 from ottla.wire.schema import Message
 from ottla.wire.shapes import BadDeclaration, Field, Structure
-from ottla.wire.source import Compiled, Source
+from ottla.wire.source import CodeWriter, Compiled
 from ottla.wire.types import STRING_MAX, Primitive
 
 _ELEMENTS_PER_STEP = 128
 _NUMBERS_PER_STEP = 4096
 _ROWS_MAX = 2048
-"""Longer arrays are read one by one where the decoder is stepwise: reading rows is one step."""
-_OBJECT_BYTES = 16  # What the garbage collector keeps beside an object.
+"""Longer arrays are read one by one in a stepwise decoder, because reading rows is a single step."""
+_OBJECT_BYTES = 16  # Overhead of the garbage collector per object.
 _NUMBER_BYTES = 32
 _LIST_BYTES = 72
 _POINTER_BYTES = 8
-# Whoever names something gets an answer about it, which takes memory, too.
+# Every element of a request causes an element in the response, which takes memory too.
 _ANSWER_BYTES = 128
-_WHOLE_ANSWER_BYTES = 256  # Where the element is but a number or a string, and the answer a structure.
+_WHOLE_ANSWER_BYTES = 256  # For an element that is just a number or a string, while the response has a structure.
 
 
 def compile_decoder(message: Message, structure: Structure, version: int) -> Compiled:
@@ -51,7 +51,7 @@ class _DecoderWriter:
         self._flexible = message.is_flexible(version)
         self._stepwise = stepwise
         kind, arguments = ("stepwise decoder", "b, p, left") if stepwise else ("decoder", "b, p")
-        self._source = Source(f"{message.name} v{version} {kind}", arguments)
+        self._source = CodeWriter(f"{message.name} v{version} {kind}", arguments)
         self._run: list[tuple[str, str]] = []  # Letter for `struct`, target.
         self._run_labels: list[str] = []
 
@@ -63,19 +63,19 @@ class _DecoderWriter:
         self._flush()
         self._add(f"return {target}, p", "")
         if self._stepwise:
-            self._add("yield", "")  # Never reached: a generator also where the message has no array.
+            self._add("yield", "")  # Never reached; makes this a generator even if the message has no array.
         return self._source.compile()
 
     # -- steps
 
     def _spend(self, weight: str, label: str) -> None:
-        """So much memory is about to be taken."""
+        """Emit code that deducts `weight` from the memory left."""
         self._add(f"left -= {weight}", label)
         with self._source.block("if left < 0", label):
             self._add(f"{self._runtime('takes_too_much')}()", label)
 
     def _pause(self, elements: str, label: str) -> None:
-        """So many elements were read."""
+        """Emit code that counts elements and yields after enough of them."""
         self._add(f"k += {elements}", label)
         with self._source.block(f"if k >= {_ELEMENTS_PER_STEP}", label):
             self._add("k = 0", label)
@@ -111,7 +111,7 @@ class _DecoderWriter:
         self._run_labels.clear()
 
     def _uvarint(self, target: str, label: str, often_long: bool = False) -> None:
-        """`often_long`: two bytes are read here too, without a call."""
+        """`often_long`: also read a second byte in line, without a call."""
         self._read("B", target, label)
         self._flush()
         tail = f"{target}, p = {self._runtime('uvarint_tail')}(b, p, {target})"
@@ -129,7 +129,7 @@ class _DecoderWriter:
     # -- structures
 
     def _structure(self, structure: Structure, path: str) -> str:
-        """Source that makes an instance; returns the variable that holds it."""
+        """Emit code that creates an instance; returns the variable that holds it."""
         o = self._source.variable("o")
         cls = self._source.constant(structure.cls.__name__, structure.cls)
         new = self._source.constant("new", object.__new__)
@@ -293,7 +293,7 @@ class _DecoderWriter:
             self._one_by_one(f, target, compact, label)
 
     def _numbers(self, read: str, size: int, target: str, label: str) -> None:
-        """An array of values of one width."""
+        """Emit code for an array of values of one width."""
         if not self._stepwise:
             self._add(f"{target} = {read}(b, p, n)", label)
             self._add(f"p += n * {size}", label)
@@ -326,7 +326,7 @@ class _DecoderWriter:
     # -- memory
 
     def _weight(self, f: Field) -> int:
-        """How much memory an element and its answer take, beside its strings and the elements of its arrays."""
+        """The memory of an element and its response, without its strings and the elements of its arrays."""
         if f.structure is None:
             return _POINTER_BYTES + _WHOLE_ANSWER_BYTES
         return _POINTER_BYTES + _ANSWER_BYTES + self._structure_weight(f.structure)

@@ -1,11 +1,11 @@
-"""Writes the encoder of one message in one version.
+"""Generates the encoder of one message in one version.
 
-Rule 1: as in the decoder, one `Struct` packs fields of fixed width that follow each other and the length after them.
+Rule 1: as in the decoder, one `Struct` packs consecutive fields of fixed width and the length after them.
 Rule 2: a value that the version cannot carry is refused, unless the field is ignorable or holds its default.
-Rule 3: record data is never copied: the encoder returns a list of buffers in which it stands as it was given.
-Rule 4: values are not checked one by one. A wrong one makes `struct` or an attribute look-up fail; the line that failed
-        tells the field.
-Rule 5: a stepwise encoder writes the same bytes, and pauses (yields) after some elements: an answer may have very many.
+Rule 3: record data is never copied: the encoder returns a list of buffers that contains it unchanged.
+Rule 4: values are not checked one by one. A wrong one makes `struct` or an attribute look-up fail; the failing line
+        identifies the field.
+Rule 5: a stepwise encoder writes the same bytes, and yields after some elements.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from struct import Struct
 
 from ottla.wire import runtime
-from ottla.wire.rows import Rows, Shared
+from ottla.wire.rows import ColumnarArray, Shared
 from ottla.wire.schema import Message
 from ottla.wire.shapes import Field, Structure
-from ottla.wire.source import Compiled, Source
+from ottla.wire.source import CodeWriter, Compiled
 from ottla.wire.types import Primitive
 
-_ZERO = "x"  # A byte of zero, for which `struct` takes no argument.
+_ZERO = "x"  # A zero byte, for which `struct` takes no argument.
 _ELEMENTS_PER_STEP = 64
-_PACKED_KINDS = (Rows, Shared)
+_PACKED_KINDS = (ColumnarArray, Shared)
 
 
 def compile_encoder(message: Message, structure: Structure, version: int) -> Compiled:
@@ -41,7 +41,7 @@ class _EncoderWriter:
         self._stepwise = stepwise
         self._layout = f"{message.name} v{version}"
         kind, arguments = ("stepwise encoder", "o, out") if stepwise else ("encoder", "o")
-        self._source = Source(f"{self._layout} {kind}", arguments)
+        self._source = CodeWriter(f"{self._layout} {kind}", arguments)
         self._run: list[tuple[str, str]] = []  # Letter for `struct`, value.
         self._run_labels: list[str] = []
         self._out = "out"
@@ -53,7 +53,7 @@ class _EncoderWriter:
             self._structure(structure, "o", "")
             self._flush()
             self._add("return", "")
-            self._add("yield", "")  # Never reached: a generator also where the message has no array.
+            self._add("yield", "")  # Never reached; makes this a generator even if the message has no array.
         else:
             with self._buffers("out"):
                 self._structure(structure, "o", "")
@@ -70,7 +70,7 @@ class _EncoderWriter:
 
     @contextmanager
     def _buffers(self, name: str) -> Iterator[None]:
-        """Inside, output goes to a new list of this name."""
+        """Inside the block, output goes to a new list of this name."""
         outer, self._out = self._out, name
         self._add(f"{name} = []", "")
         self._add(f"w_{name} = {name}.append", "")
@@ -87,7 +87,7 @@ class _EncoderWriter:
         self._run_labels.append(label)
 
     def _packed(self, *more: str) -> str:
-        """An expression for the bytes of the run, and of these one-byte values after it."""
+        """An expression for the bytes of the run, followed by these one-byte values."""
         run = self._run + [("B", value) for value in more]
         codes = "".join(code for code, _ in run)
         if set(codes) <= {_ZERO}:
@@ -102,7 +102,7 @@ class _EncoderWriter:
             self._run_labels.clear()
 
     def _uvarint(self, value: str, label: str, kind: str = "") -> None:
-        """Append the run and a varint. `kind` tells of what it is the length."""
+        """Append the run and a varint. `kind` is the type of the field whose length it is."""
         self._run_labels.append(label)
         label = ", ".join(dict.fromkeys(self._run_labels))
         longer = f"{self._runtime('string_uvarint' if kind == 'string' else 'uvarint')}({value})"
@@ -139,7 +139,7 @@ class _EncoderWriter:
             self._add(f"{self._runtime('not_in_version')}({value})", label)
 
     def _differs(self, f: Field, value: str) -> str:
-        """A condition: the field does not hold its default."""
+        """The condition that the field does not hold its default."""
         default = f.default()
         if default is None and f.structure is not None and not f.options.nullable:
             blank = self._source.constant("blank", f.structure.blank(), id(f.structure))
@@ -184,7 +184,7 @@ class _EncoderWriter:
             self._sized(f.primitive, value, nullable, compact, label)
 
     def _fixed(self, primitive: Primitive, value: str, label: str) -> None:
-        if primitive.name == "uuid":  # `struct` would cut or pad it in silence.
+        if primitive.name == "uuid":  # `struct` would cut or pad it silently.
             with self._source.block(f"if len({value}) != 16", label):
                 self._add(f"{self._runtime('bad_uuid')}({value})", label)
         # As a number, so that None is refused: `?` takes it for False.
@@ -251,7 +251,7 @@ class _EncoderWriter:
             self._elements(f, items, compact, label)
 
     def _packed_array(self, f: Field, items: str, compact: bool, label: str) -> None:
-        """An array that is `Packed` keeps its bytes: it may stand in many places, and in many answers."""
+        """A `Packed` array keeps its encoded bytes, because it may occur many times, and in many responses."""
         body, kept = self._source.variable("body"), self._source.variable("kept")
         key = repr(f"{self._layout} {label}")
         self._flush()

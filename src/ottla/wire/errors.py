@@ -1,8 +1,8 @@
-"""Kafka's error codes: one table of name, code, whether asking again may succeed, and what went wrong.
+"""Kafka's error codes: name, code, whether a retry may succeed, and a description.
 
-Rule 1: names, codes and retriability are Kafka 4.3's; the sentences are ours.
-Rule 2: a refusal is an answer. Code that cannot do what it was asked raises `Refused`; the handler turns it into the
-        error code and the text of the response.
+Rule 1: names, codes and retriability are Kafka 4.3's; the sentences are our own.
+Rule 2: a refusal is a response. Code that cannot execute a request raises `Refused`; the handler turns it into the
+        error code and text of the response.
 """
 
 from enum import IntEnum
@@ -12,7 +12,7 @@ _RETRY: Final = True
 
 
 class Error(IntEnum):
-    """An error code as it travels; `Error(code)` finds the member of a code that arrived."""
+    """An error code; `Error(code)` finds the member of a received code."""
 
     retriable: bool
     text: str
@@ -192,10 +192,10 @@ def _shortened(text: str) -> str:
 
 
 class Refused(Exception):
-    """The answer is no: `error` for programs, `text` for the person who meets it.
+    """A request is refused: `error` for programs, `text` for people.
 
-    The text may quote what was asked for. It is shortened in the middle where that was long: an answer has room for
-    32,767 bytes of it, and one that does not fit would end the connection instead.
+    The text may quote the request. It is shortened in the middle if it is long: a response allows 32,767 bytes of it,
+    and one that does not fit would close the connection instead.
     """
 
     def __init__(self, error: Error, text: str | None = None) -> None:
@@ -205,5 +205,5 @@ class Refused(Exception):
 
     @property
     def brief(self) -> str:
-        """For an answer that has one for each of many partitions: all of them may quote the long name of a topic."""
+        """The text for a response with many partitions, each of which may quote the long name of a topic."""
         return self.text if len(self.text) <= _BRIEF else self.text[:_BRIEF] + "..."

@@ -1,10 +1,10 @@
 """Frames: a size in four bytes, a header, a message.
 
 Rule 1: the header's version follows from the message's: a flexible message has a flexible header.
-Rule 2: except the answer to ApiVersions, whose header never changes: a client reads it before it knows what the server
-        speaks.
+Rule 2: except the response to ApiVersions, whose header never changes: a client reads it before it knows the server's
+        versions.
 Rule 3: the client id keeps its old layout in flexible headers, so that api key, version, correlation id and client id
-        of any request can be read, also of one that nobody knows.
+        of any request can be read, even of an unknown one.
 """
 
 from struct import Struct
@@ -21,11 +21,11 @@ _SIZE: Final = Struct(">i")
 _FIRST_OF_HEADER: Final = Struct(">hhi")
 _HEADER_TO_CLIENT_ID: Final = Struct(">hhih")
 _PLAIN_REQUEST_HEADER: Final = 1
-_COPIED_MAX: Final = 4096  # Up to this size copying is cheaper than a buffer more in the frame.
+_COPIED_MAX: Final = 4096  # Up to this size copying is cheaper than another buffer in the frame.
 
 
 class Request(NamedTuple):
-    """A request as it arrived. `body` is an instance of the API's request class."""
+    """A received request. `body` is an instance of the API's request class."""
 
     api_key: ApiKey
     version: int
@@ -35,11 +35,11 @@ class Request(NamedTuple):
 
 
 class BadFrame(ValueError):
-    """A size that no frame may have: the other side does not speak this protocol, or asks too much."""
+    """A frame has an impossible size: the peer does not speak this protocol, or exceeds the limit."""
 
 
 class UnknownRequest(ValueError):
-    """A request of an API or version that does not exist; its header could be read."""
+    """A request of an unknown API or version; its header could be read."""
 
     def __init__(self, header: RequestHeader) -> None:
         self.header = header
@@ -74,15 +74,15 @@ def response_header_version(message: Message, version: int) -> int:
 
 
 def decode_request(frame: Buffer) -> Request:
-    """The request in a frame. Raises `Malformed`, or `UnknownRequest` when there is no such request."""
+    """Decode the request in a frame. Raises `Malformed`, or `UnknownRequest` if there is no such API or version."""
     how, version, correlation_id, client_id, position = _decode_plain_header(frame) or _decode_header(frame)
-    # What follows the body is left alone, as Kafka does: librdkafka ends Metadata v13 with bytes of an older version.
+    # Bytes after the body are ignored, as in Kafka: librdkafka ends Metadata v13 with three bytes of an older version.
     body, _ = decode_from(how.cls, version, frame, position)
     return tuple.__new__(Request, (how.api_key, version, correlation_id, client_id, body))
 
 
 def decode_request_in_steps(frame: Buffer) -> Steps[Request]:
-    """As `decode_request`, for a frame that may hold very much; see `codec.decode_in_steps`."""
+    """Like `decode_request`, in steps, for a large frame; see `codec.decode_in_steps`."""
     how, version, correlation_id, client_id, position = _decode_plain_header(frame) or _decode_header(frame)
     body, _ = yield from decode_in_steps(how.cls, version, frame, position)
     return Request(how.api_key, version, correlation_id, client_id, body)
@@ -100,9 +100,9 @@ def _decode_header(frame: Buffer) -> "tuple[_Known, int, int, str | None, int]":
 
 
 def _decode_plain_header(frame: Buffer) -> "tuple[_Known, int, int, str, int] | None":
-    """A `RequestHeader` as nearly all are, read by hand: it is on the way of every request. None: ask the codec.
+    """Decode a `RequestHeader` in its most common form by hand, because every request has one. None: use the codec.
 
-    How to read the body, its version, correlation id, client id, and where the body begins.
+    Returns the decoder of the body, its version, correlation id, client id, and where the body begins.
     """
     size = len(frame)
     if size <= _HEADER_TO_CLIENT_ID.size:
@@ -132,11 +132,11 @@ class _Known(NamedTuple):
 
 
 _known_requests: dict[tuple[int, int], _Known] = {}
-"""Those met so far; what does not exist is not kept, for a client may send anything."""
+"""Codecs of the requests met so far. Unknown ones are not kept, because a client may send anything."""
 
 
 def _known(api_key: int, version: int) -> _Known | None:
-    """How to read a request; None where there is no such API or version."""
+    """The codec of a request; None if there is no such API or version."""
     known = _known_requests.get((api_key, version))
     if known is not None:
         return known
@@ -153,7 +153,7 @@ def _known(api_key: int, version: int) -> _Known | None:
 
 
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
-    """Correlation id and body of the answer to a request of this API and version."""
+    """Correlation id and body of the response to a request of this API and version."""
     cls = response_class(api_key)
     header, position = decode_from(ResponseHeader, response_header_version(message_of(cls), version), frame)
     body, end = decode_from(cls, version, frame, position)
@@ -186,7 +186,7 @@ def encode_response(body: object, version: int, correlation_id: int) -> list[Any
 
 
 def encode_response_in_steps(body: object, version: int, correlation_id: int) -> Steps[list[Any]]:
-    """As `encode_response`, for a body that may hold very much; see `codec.encode_in_steps`."""
+    """Like `encode_response`, in steps, for a large body; see `codec.encode_in_steps`."""
     cls = type(body)
     how = _known_answers.get((cls, version)) or _known_answer(cls, version)
     parts = yield from encode_in_steps(body, version)
@@ -194,16 +194,16 @@ def encode_response_in_steps(body: object, version: int, correlation_id: int) ->
 
 
 class _KnownAnswer(NamedTuple):
-    """A `ResponseHeader`, written by hand: it is on the way of every answer."""
+    """A `ResponseHeader` encoded by hand, because every response has one."""
 
     header: Struct
     size_and_header: Struct
     holds_records: bool
-    """Whether some of the buffers may be large, or no buffers at all."""
+    """Whether the parts may contain large buffers, or objects that are not buffers."""
 
 
 _known_answers: dict[tuple[type, int], _KnownAnswer] = {}
-"""Those sent so far."""
+"""Codecs of the responses sent so far."""
 
 
 def _known_answer(cls: type, version: int) -> _KnownAnswer:
@@ -222,7 +222,7 @@ def _holds_records(structure: Structure) -> bool:
 
 
 def _joined(header: bytes, body: object, version: int) -> list[Any]:
-    """A frame of few buffers: the small ones are joined, records stay as they are."""
+    """A frame of few buffers: the small ones are joined, records stay separate."""
     parts = encode_parts(body, version)
     frame: list[Any] = []
     small = [_SIZE.pack(len(header) + sum(map(len, parts))), header]

@@ -1,4 +1,4 @@
-"""What precedes every request and response inside its frame."""
+"""The headers of requests and responses inside their frames."""
 
 from ottla.wire.schema import field, message
 from ottla.wire.types import Int16, Int32, String
@@ -6,7 +6,7 @@ from ottla.wire.types import Int16, Int32, String
 
 @message(versions=(1, 2), flexible=2)
 class RequestHeader:
-    """What precedes every request: which it is, in which version, and the number its answer will carry."""
+    """Precedes every request: API, version, and the correlation id that its response will carry."""
 
     request_api_key: Int16
     request_api_version: Int16
@@ -16,6 +16,6 @@ class RequestHeader:
 
 @message(versions=(0, 1), flexible=1)
 class ResponseHeader:
-    """What precedes every response: the number of the request it answers."""
+    """Precedes every response: the correlation id of the request."""
 
     correlation_id: Int32

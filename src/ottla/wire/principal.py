@@ -1,4 +1,4 @@
-"""The principal of a client whose request a broker passes on to the controller."""
+"""The principal of a client whose request a broker forwards to the controller."""
 
 from ottla.wire.schema import message
 from ottla.wire.types import Bool, String
@@ -6,7 +6,7 @@ from ottla.wire.types import Bool, String
 
 @message(versions=(0, 0), flexible=0)
 class DefaultPrincipalData:
-    """A principal in the form in which one node passes it to another."""
+    """A principal as one node sends it to another."""
 
     type: String
     name: String

@@ -1,9 +1,9 @@
-"""Arrays of structures that are read column by column, and arrays whose bytes are kept.
+"""Arrays of structures that are read column by column, and arrays that keep their encoded bytes.
 
-Rule 1: elements whose strings are all empty or all null, and that bring no tagged fields, take the same number of bytes
-        each, so that one call reads a field of all of them. An array that has any other element is read one by one.
-Rule 2: a field is read so where it is declared as a `Sequence`: what was read is looked at, not changed.
-Rule 3: the layouts that are kept are bounded: a long array is read in slices.
+Rule 1: elements whose strings are all empty or all null, and that have no tagged fields, take the same number of bytes
+        each, so that one call reads a field of all of them. An array with any other element is read one by one.
+Rule 2: a field declared as a `Sequence` is read this way: its elements are read-only.
+Rule 3: the number of cached layouts is bounded: a long array is read in slices.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,23 +14,23 @@ from ottla.wire.shapes import Structure
 
 T = TypeVar("T")
 
-_ROWS_MIN: Final = 8  # Fewer are read sooner one by one.
+_ROWS_MIN: Final = 8  # Shorter arrays are read faster one by one.
 _SLICE_ROWS: Final = 256
 _LAYOUTS_KEPT: Final = 64
 
 
 class Packed(Sequence[T]):
-    """An array that is never changed: once it was encoded, its bytes stand wherever it does."""
+    """An immutable array that keeps its encoded bytes for every place where it occurs."""
 
     __slots__ = ("packed",)
 
     def __init__(self) -> None:
         self.packed: dict[str, bytes] = {}
-        """The elements' bytes, by message, version and field."""
+        """The encoded elements, by message, version and field."""
 
 
 class Shared(Packed[T]):
-    """The same elements in many places of an answer: encoded once, and in memory once."""
+    """The same elements in many places of a response: encoded once, and in memory once."""
 
     __slots__ = ("_elements",)
 
@@ -61,8 +61,8 @@ class Shared(Packed[T]):
         return repr(list(self))
 
 
-class Rows(Packed[T]):
-    """The elements of an array, kept as columns; they themselves are made when one of them is first asked for."""
+class ColumnarArray(Packed[T]):
+    """The elements of an array kept as columns; element objects are created at the first access."""
 
     __slots__ = ("_cls", "_columns", "_count", "_made")
 
@@ -92,7 +92,7 @@ class Rows(Packed[T]):
         return self._elements()[index]
 
     def __eq__(self, other: object) -> bool:
-        return self._elements() == (other._elements() if isinstance(other, Rows) else other)
+        return self._elements() == (other._elements() if isinstance(other, ColumnarArray) else other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -113,8 +113,8 @@ class Rows(Packed[T]):
 
 
 def column(rows: Sequence[Any], name: str) -> Sequence[Any]:
-    """A field of every element, however the array was read or made."""
-    return rows.column(name) if isinstance(rows, Rows) else [getattr(one, name) for one in rows]
+    """A field of every element of any array."""
+    return rows.column(name) if isinstance(rows, ColumnarArray) else [getattr(one, name) for one in rows]
 
 
 class _Number(NamedTuple):
@@ -124,7 +124,7 @@ class _Number(NamedTuple):
 
 
 class _Marker(NamedTuple):
-    """A byte, or two equal ones, that must be the same in all elements: a string's length, or no tagged fields."""
+    """A byte, or two equal ones, that must be the same in all elements: a string's length, or zero tagged fields."""
 
     name: str | None
     at: int
@@ -137,7 +137,7 @@ _PLAIN_STRING: Final = (2, {0xFF: None, 0: ""})
 _NO_TAGS: Final[dict[int, str | None]] = {0: None}
 
 _Columns = Callable[[bytes, int], tuple[Any, ...]]
-"""Reads one field of so many elements, from a position on."""
+"""Reads one field of `count` elements from a position on."""
 
 
 class RowReader:
@@ -170,7 +170,7 @@ class RowReader:
 
     @staticmethod
     def can_read(structure: Structure) -> bool:
-        """Whether its elements may take the same number of bytes each."""
+        """Whether its elements can all have the same size."""
         return all(
             f.tag is None
             and not f.array
@@ -179,8 +179,9 @@ class RowReader:
             for f in structure.fields
         )
 
-    def __call__(self, buffer: memoryview, position: int, count: int) -> "Rows[Any] | None":
-        """`count` elements, whose smallest sizes are there; None where they have to be read one by one."""
+    def __call__(self, buffer: memoryview, position: int, count: int) -> "ColumnarArray[Any] | None":
+        """Read `count` elements, for whose smallest size there are enough bytes; None if they must be read one by
+        one."""
         if count < _ROWS_MIN:
             return None
         size = self._size
@@ -200,7 +201,7 @@ class RowReader:
             self._read_slices(data, count, found)
         for name, value in self._absent.items():
             found[name] = (value,) * count
-        return Rows(self._cls, count, found)
+        return ColumnarArray(self._cls, count, found)
 
     def _read_slices(self, data: bytes, count: int, found: dict[str, Sequence[Any]]) -> None:
         columns: list[list[Any]] = [[] for _ in self._numbers]

@@ -1,4 +1,4 @@
-"""What compiled codecs call for the cases that are rare or long: varints past one byte, arrays of numbers, faults."""
+"""Functions that compiled codecs call for rare or long cases: varints past one byte, arrays of numbers, errors."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,12 +11,12 @@ ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
 _TWO_BYTES: Final = Struct(">BB").pack
 _THREE_BYTES: Final = Struct(">BBB").pack
 _TAGS_MAX: Final = 256
-"""No structure of Kafka's has more than ten tagged fields; each that is unknown has to be looked at to be skipped."""
-_SMALL_ARRAY: Final = 16  # Up to this length the layout is prepared, beyond it is made for the occasion.
+"""No structure of Kafka has more than ten tagged fields, and skipping unknown ones takes time."""
+_SMALL_ARRAY: Final = 16  # Up to this length the layout is cached.
 
 
-class Fault(Exception):
-    """Bytes or values that no message can have; the text is the end of a sentence that starts with the field."""
+class InvalidField(Exception):
+    """Bytes or values that are invalid for a field; the text continues a sentence that starts with the field."""
 
 
 def uvarint_tail(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
@@ -33,7 +33,7 @@ def uvarint_tail(buffer: memoryview, position: int, first: int) -> tuple[int, in
         return value | fourth << 21, position + 3
     fifth = buffer[position + 3]
     if fifth > 0x0F:
-        raise Fault("has a varint that does not fit 32 bits")
+        raise InvalidField("has a varint that does not fit 32 bits")
     return value | (fourth & 0x7F) << 21 | fifth << 28, position + 4
 
 
@@ -53,14 +53,14 @@ def uvarint(value: int) -> bytes:
 
 
 def string_uvarint(value: int) -> bytes:
-    """The head of a compact string: its length and one."""
+    """The length prefix of a compact string: its length plus one."""
     if value > STRING_MAX + 1:
-        raise Fault(f"is {value - 1} bytes long; a string may have {STRING_MAX}")
+        raise InvalidField(f"is {value - 1} bytes long; a string may have {STRING_MAX}")
     return uvarint(value)
 
 
 def skip_tags(buffer: memoryview, position: int, first: int) -> int:
-    """The position after tagged fields of which this version knows none."""
+    """The position after tagged fields, none of which this version knows."""
     count, position = tag_count(buffer, position, first)
     for _ in range(count):
         _, size, position = tag_head(buffer, position)
@@ -69,19 +69,19 @@ def skip_tags(buffer: memoryview, position: int, first: int) -> int:
 
 
 def tag_count(buffer: memoryview, position: int, first: int) -> tuple[int, int]:
-    """How many tagged fields follow, and where; the count's first byte was read already."""
+    """The number of tagged fields, and the position after it; its first byte was read already."""
     count = first
     if first > 127:
         count, position = uvarint_tail(buffer, position, first)
     if count * 2 > len(buffer) - position:  # Each has a tag and a size.
         bad_count(count, len(buffer) - position)
     if count > _TAGS_MAX:
-        raise Fault(f"are {count}; at most {_TAGS_MAX} are read")
+        raise InvalidField(f"are {count}; at most {_TAGS_MAX} are read")
     return count, position
 
 
 def tag_head(buffer: memoryview, position: int) -> tuple[int, int, int]:
-    """Tag, size and the position of a tagged field's contents, which are all there."""
+    """Tag, size and position of a tagged field's contents, which are complete."""
     tag = buffer[position]
     position += 1
     if tag > 127:
@@ -131,31 +131,31 @@ def write_uuids(values: Sequence[bytes]) -> bytes:
 
 def bad_length(length: int, left: int) -> NoReturn:
     if length == -1:
-        raise Fault("is null, which this version does not allow")
+        raise InvalidField("is null, which this version does not allow")
     if length < 0:
-        raise Fault(f"has a length of {length}")
+        raise InvalidField(f"has a length of {length}")
     if length <= left:
-        raise Fault(f"is {length} bytes long; a string may have {STRING_MAX}")
-    raise Fault(f"has a length of {length} with {left} bytes left")
+        raise InvalidField(f"is {length} bytes long; a string may have {STRING_MAX}")
+    raise InvalidField(f"has a length of {length} with {left} bytes left")
 
 
 def bad_count(count: int, left: int) -> NoReturn:
     if count == -1:
-        raise Fault("is null, which this version does not allow")
-    raise Fault(f"has a count of {count} with {left} bytes left")
+        raise InvalidField("is null, which this version does not allow")
+    raise InvalidField(f"has a count of {count} with {left} bytes left")
 
 
 def takes_too_much() -> NoReturn:
-    raise Fault("has more elements than there is memory for in a request")
+    raise InvalidField("has more elements than there is memory for in a request")
 
 
 def bad_tag_size(size: int, used: int) -> NoReturn:
-    raise Fault(f"is a tagged field of {size} bytes, of which {used} have a meaning")
+    raise InvalidField(f"is a tagged field of {size} bytes, of which {used} have a meaning")
 
 
 def bad_uuid(value: bytes) -> NoReturn:
-    raise Fault(f"is an id of {len(value)} bytes, not 16")
+    raise InvalidField(f"is an id of {len(value)} bytes, not 16")
 
 
 def not_in_version(value: object) -> NoReturn:
-    raise Fault(f"holds {value!r}, which this version cannot carry")
+    raise InvalidField(f"holds {value!r}, which this version cannot carry")

@@ -5,10 +5,10 @@
         key: String = field(until=3, default="")
         key_type: Int8 = field(since=1, default=0, ignorable=True)
 
-Rule 1: one class per message. The versions a field lives in stand on the field.
-Rule 2: a field without `default` must be given when a message is built; one that a version does not carry decodes as
-        its default, or as the zero of its type.
-Rule 3: a declaration that makes no sense raises `BadDeclaration` when its module is imported, never later.
+Rule 1: one class per message, for all versions. A field declares the versions that have it.
+Rule 2: a field without `default` must be given when a message is built. A field that the decoded version does not have
+        gets its default, or the zero of its type.
+Rule 3: an inconsistent declaration raises `BadDeclaration` when its module is imported, never later.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,22 +34,22 @@ def field(
     compact: bool = True,
     secret: bool = False,
 ) -> Any:
-    """What the annotation alone does not say of a field.
+    """Declare the properties of a field that its annotation does not express.
 
-    since, until    first and last version that carry the field
-    tag             the field travels as this tagged field, and only when it differs from its default
-    default         what it holds when nobody says otherwise
-    nullable        False, for a tagged structure: `None` stands for "not sent" and never travels as null
+    since, until    first and last version that have the field
+    tag             the field is sent as this tagged field, and only if it differs from its default
+    default         its value if none is given
+    nullable        False, for a tagged structure: `None` means that it is not sent, and it is never sent as null
     nullable_since  first version in which null is allowed
-    ignorable       a version that cannot carry the field drops its value instead of refusing to encode it
-    compact         False: the field keeps its old layout in flexible versions too
+    ignorable       if the version does not have the field, encoding drops its value instead of failing
+    compact         False: flexible versions keep the old layout of the field
     secret          never shown by `repr`
     """
     return FieldOptions(since, until, tag, default, nullable, nullable_since, ignorable, compact, secret)
 
 
 class Struct:
-    """What every declared class inherits: equality, `repr` and an `__init__` that is compiled when first needed."""
+    """The base of every declared class: equality, `repr` and an `__init__` that is compiled when first needed."""
 
     __slots__ = ()
     __structure__: ClassVar[Structure]
@@ -73,7 +73,7 @@ class Struct:
 
 
 def _compile_init(cls: type[Struct]) -> Callable[..., None]:
-    """Keyword arguments only, as the type checker believes; a default that could be shared is made anew."""
+    """Compile the `__init__` of a class. It takes keyword arguments only; a default list is new for each instance."""
     scope: dict[str, Any] = {}
     required, optional, body = [], [], []
     for name, f in ((f.name, f) for f in cls.__structure__.fields):
@@ -96,15 +96,15 @@ def _compile_init(cls: type[Struct]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The facts of a message as a whole."""
+    """The properties of a message as a whole."""
 
     name: str
     versions: range
     flexible: int | None  # First version with compact lengths and tagged fields.
-    api_key: int | None  # Of a request or response.
-    record_type: int | None  # Of a record of an internal topic.
-    listeners: tuple[str, ...]  # Where a request is answered: "broker", "controller".
-    unstable: bool  # The last version may still change and is not to be advertised.
+    api_key: int | None  # Only requests and responses have one.
+    record_type: int | None  # Only records of internal topics have one.
+    listeners: tuple[str, ...]  # The kinds of listeners that accept the request: "broker", "controller".
+    unstable: bool  # The last version may still change, so it is not advertised.
 
     def is_flexible(self, version: int) -> bool:
         return self.flexible is not None and version >= self.flexible
@@ -126,7 +126,7 @@ def message(
     listeners: tuple[str, ...] = (),
     unstable: bool = False,
 ) -> Callable[[type[T]], type[T]]:
-    """Declare a message: `versions` first to last, `flexible` from which version on (None: in none of them)."""
+    """Declare a message. `versions` are its first and last version; `flexible` is the first flexible one, or None."""
 
     def declare(cls: type[T]) -> type[T]:
         name, (first, last) = cls.__name__, versions
@@ -153,7 +153,7 @@ def structure_of(cls: type) -> Structure:
 
 
 def message_of(cls: type) -> Message:
-    """Raises TypeError for a class that is not a message."""
+    """The properties of a message class. Raises TypeError if the class is not a message."""
     facts = cls.__dict__.get("__message__")
     if not isinstance(facts, Message):
         raise TypeError(f"{cls.__name__} is not declared with @message")
@@ -161,7 +161,7 @@ def message_of(cls: type) -> Message:
 
 
 def _declare(cls: type[T], extra: dict[str, object]) -> type[T]:
-    """The same class, on top of `Struct` and with slots for its fields."""
+    """The same class, derived from `Struct` and with slots for its fields."""
     fields = read_fields(cls)
     replaced = {"__dict__", "__weakref__", *(f.name for f in fields)}
     own = {name: value for name, value in vars(cls).items() if name not in replaced}

@@ -1,4 +1,4 @@
-"""What a declaration says, read once and checked: the fields of a structure and their types."""
+"""The checked contents of a declaration: the fields of a structure and their types."""
 
 import types
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ottla.wire.types import Primitive
 
 
 class BadDeclaration(TypeError):
-    """A class that declares a message contradicts itself; the text names class and field."""
+    """A declared class contradicts itself; the text names class and field."""
 
 
 class _Missing:
@@ -48,7 +48,7 @@ class Field:
     until: int | None
     options: FieldOptions
     in_rows: bool = False
-    """Declared as a `Sequence`: see `rows`."""
+    """Whether the field is declared as a `Sequence` and read column by column (`rows`)."""
 
     @property
     def tag(self) -> int | None:
@@ -64,18 +64,18 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Must be given when the structure is built."""
+        """Whether the field must be given when the structure is built."""
         return isinstance(self.options.default, _Missing)
 
     def in_version(self, version: int) -> bool:
         return version >= self.since and (self.until is None or version <= self.until)
 
     def nullable_in(self, version: int) -> bool:
-        """Null may travel. Narrower than `optional`: see `schema.field` on nullable and nullable_since."""
+        """Whether null may be sent. Narrower than `optional`: see `schema.field` on nullable and nullable_since."""
         return self.optional and self.options.nullable and version >= (self.options.nullable_since or 0)
 
     def default(self) -> object:
-        """The declared default, else the zero of the type, as Kafka defines it. Lists and structures are fresh."""
+        """The declared default, else the zero of the type, as in Kafka. Lists and structures are fresh."""
         if not self.required:
             return list(self.options.default) if isinstance(self.options.default, list) else self.options.default
         if self.array:
@@ -90,7 +90,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The fields of a declared class, in the order in which they travel."""
+    """The fields of a declared class, in the order of their encoding."""
 
     cls: type
     fields: tuple[Field, ...]

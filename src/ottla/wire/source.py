@@ -1,6 +1,6 @@
-"""Python source under construction: lines, the names they use, and which field each line is about.
+"""Builds the Python source of a codec: its lines, the objects they use, and a label with the field for each line.
 
-A codec that fails anywhere needs no code of its own to say where: the failing line's label names the field.
+The labels serve error messages: if a codec fails, the label of the failing line names the field.
 """
 
 import linecache
@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Any
 
 
-class Source:
+class CodeWriter:
+    """Source code under construction."""
+
     def __init__(self, name: str, arguments: str) -> None:
         self.name = name
         self._filename = f"<ottla.wire {name}>"
@@ -54,7 +56,7 @@ class Source:
 
 
 class Compiled:
-    """A compiled codec: `run` it, and ask `field_at` where it failed."""
+    """A compiled codec; `field_at` names the field of a line that failed."""
 
     __slots__ = ("_filename", "_labels", "run")
 

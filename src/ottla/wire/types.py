@@ -1,28 +1,28 @@
 """The primitive types of the protocol, as annotations for the fields of messages.
 
-A type checker sees `int`, `str`, `bytes`...; the codec sees the `Primitive` that rides along. `X | None` makes a field
-nullable, `list[X]` an array, a class made by `@struct` a nested structure.
+A type checker sees `int`, `str`, `bytes`...; the codec uses the `Primitive` in the annotation. `X | None` makes a field
+nullable, `list[X]` an array, a class declared with `@struct` a nested structure.
 
-Rule 1: `Records` decodes as a view of the input, which it keeps alive: record data is never copied here.
-Rule 2: everything else decodes as a value of its own. `Bytes` are small and outlive the request (member metadata,
-        assignments, tokens), and a view of them would pin a whole receive buffer.
+Rule 1: `Records` decodes as a view of the input, and keeps the input alive: record data is never copied here.
+Rule 2: every other type decodes as an independent value. `Bytes` are small and outlive the request (member metadata,
+        assignments, tokens); a view of them would keep a whole receive buffer in memory.
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 NO_UUID: Final = bytes(16)
-"""The id of nothing: sixteen zero bytes."""
+"""The id that means "no id": sixteen zero bytes."""
 
 STRING_MAX: Final = 0x7FFF
-"""Kafka's limit of a string in bytes of UTF-8, whatever the width of its length on the wire."""
+"""The largest size of a string in Kafka, in bytes of UTF-8. It also holds where a longer length could be encoded."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """`code` is the letter of `struct` for a type of fixed width, `size` its width; others have neither."""
+    """A primitive type. A type of fixed width has `code`, its letter in `struct`, and `size`; others have neither."""
 
     name: str
     zero: object

@@ -10,7 +10,7 @@ def uuid_to_text(uuid: bytes) -> str:
 
 
 def uuid_from_text(text: str) -> bytes:
-    """Raises ValueError, with the text in it, when that is no id."""
+    """The id that a text names. Raises ValueError, with the text in it, if the text is not an id."""
     try:
         uuid = urlsafe_b64decode(text + "==") if len(text) == _TEXT_LENGTH else b""
     except ValueError:

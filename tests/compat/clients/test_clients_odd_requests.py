@@ -23,7 +23,7 @@ from odd.scenarios import SCENARIOS, add, end, fetch, of, produce, producers_of
 from odd.values import Batch
 from odd.world import World, write
 
-from ottla.broker.dispatch import ROUTES
+from ottla.broker.network.dispatch import ROUTES
 from ottla.wire.api import ApiKey
 
 SEEDS = "ODD_SEEDS"

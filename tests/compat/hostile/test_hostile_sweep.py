@@ -18,7 +18,7 @@ from bench.holds import Measured, Watched, measure, prepare, watched_node
 from nodes.ottla_node import MIB
 from nodes.topics import QUICK_GROUPS
 
-from ottla.broker.dispatch import ROUTES
+from ottla.broker.network.dispatch import ROUTES
 from ottla.wire.api import ApiKey
 from ottla.wire.api.metadata import MetadataRequest
 

@@ -7,11 +7,11 @@ from peers.clusters import fresh, with_client
 
 from ottla.client.admin import HIGH_WATERMARK, Admin, NewTopic, settled
 from ottla.client.client import Client
-from ottla.client.configs import Change, Operation, Resource, ResourceType, Source
-from ottla.client.core.errors import Declined
+from ottla.client.configs import ConfigChange, ConfigOperation, ConfigSource, Resource, ResourceType
 from ottla.client.core.names import TopicPartition
 from ottla.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from ottla.client.producer import Producer
+from ottla.rpc.errors import Declined
 from ottla.wire.errors import Error
 
 WAIT_MS = 10_000
@@ -82,20 +82,22 @@ def test_settings_are_read_set_and_unset(bootstrap: str) -> None:
         admin = Admin(client)
         settled(await admin.create_topics([NewTopic(name, 1)]))
 
-        async def retention() -> tuple[str | None, Source]:
+        async def retention() -> tuple[str | None, ConfigSource]:
             entry = settled(await admin.describe_configs([resource], names=["retention.ms"]))[resource][0]
             return entry.value, entry.source
 
         before = await retention()
-        assert before[1] is Source.DEFAULT
-        assert await admin.alter_configs({resource: [Change("retention.ms", Operation.SET, "1234")]}) == {
+        assert before[1] is ConfigSource.DEFAULT
+        assert await admin.alter_configs({resource: [ConfigChange("retention.ms", ConfigOperation.SET, "1234")]}) == {
             resource: None
         }
-        while await retention() != ("1234", Source.TOPIC):
+        while await retention() != ("1234", ConfigSource.TOPIC):
             await asyncio.sleep(0.05)
-        wrong = await admin.alter_configs({resource: [Change("retention.ms", Operation.SET, "x")]})
+        wrong = await admin.alter_configs({resource: [ConfigChange("retention.ms", ConfigOperation.SET, "x")]})
         assert refusal(wrong[resource]) is Error.INVALID_CONFIG
-        assert await admin.alter_configs({resource: [Change("retention.ms", Operation.DELETE)]}) == {resource: None}
+        assert await admin.alter_configs({resource: [ConfigChange("retention.ms", ConfigOperation.DELETE)]}) == {
+            resource: None
+        }
         while await retention() != before:
             await asyncio.sleep(0.05)
         every = settled(await admin.describe_configs([resource], documentation=True))[resource]

@@ -248,7 +248,7 @@ def test_consuming_as_a_member_goes_on_where_the_group_is(ottla: Ottla) -> None:
     first = ottla("consume", topic, "--group", group, "--max", 2, "-q")
     assert (first.code, first.out, first.err) == (0, b"v\nv\n", "")
     assert sum(offset or 0 for offset in places(ottla, group).values()) == 2
-    rest = ottla("consume", topic, "--group", group)
+    rest = ottla("consume", topic, "--group", group, "--timeout", 60)  # Until the group has given it partitions.
     assert (rest.code, rest.out) == (0, b"v\n" * 3)
     assert rest.err.startswith(f"3 records of {topic}, 3 bytes")
     assert rest.err.endswith(f", as a member of {group}\n")

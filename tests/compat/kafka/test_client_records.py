@@ -10,12 +10,13 @@ from peers.clusters import fresh, with_client
 from ottla.client.admin import Admin, NewTopic, settled
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, END, Consumer, Received, Start
-from ottla.client.core.errors import Declined, DeliveryFailed
+from ottla.client.core.errors import DeliveryFailed
 from ottla.client.core.names import TopicPartition
 from ottla.client.core.partitioner import partition_of_key
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.producer import Producer
 from ottla.kernel import Codec
+from ottla.rpc.errors import Declined
 
 QUIET = {"log_level": 0}
 

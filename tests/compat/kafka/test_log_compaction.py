@@ -115,10 +115,10 @@ def test_same_segments_are_merged(cleaning: Cleaning) -> None:
 def test_keyed_contents_are_unchanged(cleaning: Cleaning) -> None:
     """I20, without Kafka's help: who reads the cleaned log knows what a reader of the original knows."""
     log = cleaning.node.log(cleaning.directory.name)
-    known, stable = fold(served_committed(log)), log.log.last_stable_offset
+    known, stable = fold(served_committed(log)), log.state.last_stable_offset
     cleaning.node.clean()
     assert fold(served_committed(log)) == known
-    assert log.log.last_stable_offset == stable
+    assert log.state.last_stable_offset == stable
 
 
 def test_kafkas_tool_accepts_what_is_left(kafka_written: Written, kafka_jars: Path, tmp_path: Path) -> None:

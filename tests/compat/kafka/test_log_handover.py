@@ -63,7 +63,7 @@ def write_on(node: OttlaNode) -> None:
     for topic in scenario.RECOMPRESSING:
         Sender().fill(node.log(f"recompressed-{topic}-0"), 3)
     interleaved_transactions(node.log("transactions-0"), 5001, rounds=3)
-    node.log("hourly-0").truncate(node.log("hourly-0").log.end_offset - 20)
+    node.log("hourly-0").truncate(node.log("hourly-0").state.end_offset - 20)
     Sender(5010).fill(node.log("hourly-0"), 3)
     Sender().fill(node.log("trimmed-0"), 10)
     for topic in scenario.COMPACTED:
@@ -82,9 +82,9 @@ def say(node: OttlaNode, name: str) -> Said:
     log = node.log(name)
     found = log.find_max_timestamp()
     return Said(
-        log.log.log_start_offset,
-        log.log.end_offset,
-        log.log.last_stable_offset,
+        log.state.log_start_offset,
+        log.state.end_offset,
+        log.state.last_stable_offset,
         served(log),
         served_committed(log),
         Found(-1, -1) if found is None else Found(found.offset, found.timestamp),

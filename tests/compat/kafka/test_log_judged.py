@@ -143,7 +143,7 @@ def configs(topic: str) -> Config:
 def served(log: PartitionLog) -> list[DumpedRecord]:
     """All records and markers of the log's files, in the form of the tool."""
     records = []
-    for header, batch in batches(log, log.log.end_offset):
+    for header, batch in batches(log, log.state.end_offset):
         marker = None
         if header.is_control and header.count:
             marker = ControlType(read_control(batch)[0]).name

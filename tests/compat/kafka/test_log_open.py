@@ -45,7 +45,7 @@ def truth(log: PartitionLog, kafka_written: Written) -> Truth:
 
 
 def test_same_offsets(log: PartitionLog, truth: Truth) -> None:
-    state = log.log
+    state = log.state
     assert (state.log_start_offset, state.end_offset) == (truth.log_start, truth.log_end)
     assert state.last_stable_offset == truth.last_stable
 
@@ -75,7 +75,7 @@ def test_same_producers(log: PartitionLog, kafka_written: Written) -> None:
     """Rebuilt from snapshots and log, against the snapshot that Kafka wrote last."""
     snapshots = sorted((kafka_written.clean / log.name).glob("*.snapshot"))
     expected = decode_snapshot(snapshots[-1].read_bytes()) if snapshots else []
-    ours = log.log.producers.by_id
+    ours = log.state.producers.by_id
     assert {producer.producer_id for producer in expected} == set(ours)
     for theirs in expected:
         mine = ours[theirs.producer_id]
@@ -94,15 +94,15 @@ def test_same_aborted_transactions(opened: OttlaNode, kafka_jars: Path, kafka_wr
         for line in dumped.lines
     ]
     assert len(theirs) > 3
-    assert [tuple(txn) for txn in log.aborted_transactions(0, log.log.end_offset)] == theirs
+    assert [tuple(txn) for txn in log.aborted_transactions(0, log.state.end_offset)] == theirs
 
 
 def test_same_leader_epochs(log: PartitionLog, kafka_written: Written) -> None:
     """Kafka began an epoch at the end of the log when it was started again after the kill."""
     checkpoint = (kafka_written.clean / log.name / files.LEADER_EPOCHS).read_bytes()
     expected = checkpoints.decode_epochs(checkpoint)
-    end_offset = log.log.end_offset
-    assert [entry for entry in log.log.epochs.entries if entry.start_offset < end_offset] == [
+    end_offset = log.state.end_offset
+    assert [entry for entry in log.state.epochs.entries if entry.start_offset < end_offset] == [
         entry for entry in expected if entry.start_offset < end_offset
     ]
 
@@ -151,7 +151,7 @@ def _corrected(answers: dict[int, Found], log: PartitionLog) -> dict[int, Found]
     keeps its largest timestamp, and an emptied segment counts by the time of its file; so it may find nothing there
     although it serves later records.
     """
-    records = [record for header, batch in batches(log, log.log.end_offset) for record in read_records(batch, header)]
+    records = [record for header, batch in batches(log, log.state.end_offset) for record in read_records(batch, header)]
 
     def first_at(timestamp: int) -> Found:
         found = next((record for record in records if record.timestamp >= timestamp), None)

@@ -7,7 +7,7 @@ from peers import scenario
 from peers.ours import OttlaNode, config_of, running_ottla
 from peers.written import Written, segments
 
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import AppendOrigin
 from ottla.core.log.snapshots import decode_snapshot
 from ottla.kernel import scan
 
@@ -57,7 +57,7 @@ def test_leader_writes_as_kafka(kafka_written: Written, tmp_path: Path, name: st
             for header in scan(log).headers:
                 batch = log[position : position + header.size]
                 batch[:8], batch[12:16] = bytes(8), b"\xff" * 4
-                origin = Origin.COORDINATOR if header.is_control else Origin.CLIENT
+                origin = AppendOrigin.COORDINATOR if header.is_control else AppendOrigin.CLIENT
                 node.log(name).append(batch, header.leader_epoch, origin=origin)
                 position += header.size
     assert contents(tmp_path / name) == contents(kafka_written.clean / name)

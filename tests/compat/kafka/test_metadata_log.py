@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from peers.broker import CLUSTER_ID, DATA, KafkaBroker
@@ -13,16 +14,20 @@ from peers.client import Client
 from peers.jvm import run_tool
 from peers.written import Written
 
-from ottla.broker.quorum import MetadataQuorum
+from ottla.broker.controller.channel import LocalChannel
+from ottla.broker.controller.controller import Controller
+from ottla.broker.controller.lifecycle import BrokerIdentity, BrokerLifecycle, directory_id
+from ottla.broker.controller.producer_ids import ProducerIds
+from ottla.broker.controller.publisher import MetadataPublisher
+from ottla.broker.controller.raft_log import RaftLog
+from ottla.broker.network.backlog import Backlog, Budget
 from ottla.config import Config
-from ottla.core.metadata.brokers import Registration, fence, register, unfence
 from ottla.core.metadata.control import Voter
-from ottla.core.metadata.image import TOPIC, Endpoint, Image
-from ottla.core.metadata.producer_ids import allocate
-from ottla.core.metadata.topics import Surroundings, create_topics, delete_topics
+from ottla.core.metadata.image import TOPIC, Image
 from ottla.io.clock import SystemClock
 from ottla.io.disk import LocalDisk
 from ottla.storage.log_directory import LogDirectory
+from ottla.wire.api.broker_registration import Listener
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.api.delete_topics import DeleteTopicsRequest
 from ottla.wire.uuids import uuid_to_text
@@ -33,7 +38,7 @@ STATIC = {"controller.quorum.voters": "1@127.0.0.1:9093"}
 
 
 class Metadata:
-    """Our quorum on a directory of this machine."""
+    """Our metadata log and its controller on a directory of this machine."""
 
     def __init__(self, data: Path, settings: dict[str, str]) -> None:
         self._disk = LocalDisk()
@@ -44,29 +49,34 @@ class Metadata:
     async def __aenter__(self) -> "Metadata":
         self._directory = LogDirectory(self._disk, str(self._data))
         self._directory.claim(CLUSTER_ID, 1, lambda: self._random.randbytes(16))
-        assert self._directory.meta is not None
-        self.directory_id = self._directory.meta.directory_id or bytes(16)
-        voter = Voter(1, self.directory_id, (("CONTROLLER", "127.0.0.1", 9093),))
-        clock = SystemClock()
-        self.quorum = await MetadataQuorum.open(self._directory, voter, self._config, clock, self._random)
+        voter = Voter(1, directory_id(self._directory), (("CONTROLLER", "127.0.0.1", 9093),))
+        clock, metadata = SystemClock(), MetadataPublisher()
+        self.image, backlog = metadata.image, Backlog(clock)
+        self.raft_log = await RaftLog.open(self._directory, voter, self._config, clock, self._random, metadata)
+        controller = Controller(
+            self.raft_log, metadata, config=lambda: self._config, random=self._random, new_id=self._new_id
+        )
+        await controller.take_office()
+        self._channel = LocalChannel(controller, lambda: Budget(backlog))
+        store: Any = SimpleNamespace(directories=[self._directory], logs={}, offline={})
+        self._lifecycle = BrokerLifecycle(1, self._channel, metadata, store)
         return self
 
+    def _new_id(self) -> bytes:
+        return b"\x40" + self._random.randbytes(15)
+
     async def __aexit__(self, *_: object) -> None:
-        await self.quorum.propose(lambda image: fence(image, 1))
-        await self.quorum.close()
+        await self._lifecycle.stop()
+        await self.raft_log.close()
         self._directory.close(clean=True)
         self._disk.close()
 
     async def join(self) -> None:
-        endpoints = (Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0),)
-        registration = Registration(1, self._random.randbytes(16), endpoints, None, (self.directory_id,))
-        quorum = self.quorum
-        epoch = await quorum.propose(lambda image: register(image, registration, quorum.end_offset))
-        await quorum.propose(lambda image: unfence(image, 1))
-        await quorum.propose(lambda image: allocate(image, 1, epoch))
+        listener = Listener(name="PLAINTEXT", host="127.0.0.1", port=9092, security_protocol=0)
+        await self._lifecycle.register(BrokerIdentity(CLUSTER_ID, self._random.randbytes(16), [listener], None))
+        await ProducerIds(self._channel, 1, lambda: self._lifecycle.epoch).next()
 
     async def create(self, name: str, partitions: int, **configs: str) -> None:
-        around = Surroundings(self._config, self._random, lambda: b"\x40" + self._random.randbytes(15))
         wanted = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -75,12 +85,12 @@ class Metadata:
             configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
         )
         request = CreateTopicsRequest(topics=[wanted])
-        reply = await self.quorum.propose(lambda image: create_topics(image, request, around))
+        reply = await self._channel.send(request)
         assert reply.topics[0].error_code == 0, reply
 
     async def delete(self, name: str) -> None:
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=0)
-        await self.quorum.propose(lambda image: delete_topics(image, request))
+        await self._channel.send(request)
 
 
 async def _write(data: Path, settings: dict[str, str]) -> Image:
@@ -90,11 +100,11 @@ async def _write(data: Path, settings: dict[str, str]) -> Image:
         await metadata.create("first", 3, retention_ms="5000")
         await metadata.create("gone", 1)
         await metadata.delete("gone")
-        await metadata.quorum.snapshot()
+        await metadata.raft_log.snapshot()
     async with Metadata(data, settings) as metadata:
         await metadata.join()
         await metadata.create("second", 1, cleanup_policy="compact")
-        return metadata.quorum.image
+        return metadata.image
 
 
 def _dump(jars: Path, *files: Path) -> list[dict[str, Any]]:
@@ -159,9 +169,9 @@ def test_we_find_in_kafkas_directory_what_kafkas_tool_finds(
 
     async def opened() -> Image:
         async with Metadata(data, STATIC) as metadata:
-            assert metadata.quorum.kraft_version == 0
+            assert metadata.raft_log.kraft_version == 0
             await metadata.join()
-            return metadata.quorum.image
+            return metadata.image
 
     image = asyncio.run(opened())
     assert image.features == features
@@ -194,7 +204,7 @@ def test_kafka_goes_on_with_our_metadata_and_we_with_kafkas(kafka_jars: Path, tm
 
     async def opened() -> Image:
         async with Metadata(home / DATA, STATIC) as metadata:
-            return metadata.quorum.image
+            return metadata.image
 
     image = asyncio.run(opened())
     assert {name: told for name, told in _topics(image).items() if name != "third"} == _topics(ours)

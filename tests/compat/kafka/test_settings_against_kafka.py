@@ -12,8 +12,8 @@ from ottla.config import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    ConfigSource,
     Setting,
-    Source,
     Update,
 )
 
@@ -124,12 +124,12 @@ def test_same_ways_to_change_a_running_broker(kafka: Table) -> None:
 
 
 def test_same_numbers_of_sources(kafka: Table) -> None:
-    assert {number for _, number in kafka["source"]} - {"0"} == {str(source.value) for source in Source}
+    assert {number for _, number in kafka["source"]} - {"0"} == {str(source.value) for source in ConfigSource}
     theirs = {name: int(number) for name, number in kafka["source"]}
-    assert theirs["DYNAMIC_BROKER_CONFIG"] == Source.BROKER
-    assert theirs["DYNAMIC_DEFAULT_BROKER_CONFIG"] == Source.CLUSTER
-    assert theirs["STATIC_BROKER_CONFIG"] == Source.BROKER_FILE
-    assert theirs["GROUP_CONFIG"] == Source.GROUP
+    assert theirs["DYNAMIC_BROKER_CONFIG"] == ConfigSource.BROKER
+    assert theirs["DYNAMIC_DEFAULT_BROKER_CONFIG"] == ConfigSource.CLUSTER
+    assert theirs["STATIC_BROKER_CONFIG"] == ConfigSource.BROKER_FILE
+    assert theirs["GROUP_CONFIG"] == ConfigSource.GROUP
 
 
 def _default(setting: Setting[Any], kind: str) -> str:

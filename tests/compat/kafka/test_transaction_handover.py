@@ -12,7 +12,7 @@ from nodes.wire import Wire, batch_of, produce_request
 from peers.broker import KafkaBroker, wait_until
 from peers.client import Client
 
-from ottla.core.coordination import RecordTypes
+from ottla.core.runtime.shard import RecordTypes
 from ottla.core.transactions.transaction import TransactionState
 from ottla.kernel import read_header, read_records, scan
 from ottla.wire.api.describe_transactions import DescribeTransactionsRequest

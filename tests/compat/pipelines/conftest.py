@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from postgres_server import NoPostgres, Postgres, running_postgres
 
-from ottla.pipelines.requirements import MissingRequirement, require_spark
+from ottla.pipelines.run.requirements import MissingRequirement, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

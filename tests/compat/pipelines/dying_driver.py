@@ -16,10 +16,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from ottla.cli import main
+from ottla.pipelines.sink.writing import EpochResult, RunContext, SinkWriter, writer_of
 from ottla.pipelines.spark import queries
-from ottla.pipelines.spark.sinks.writers import writer_of
-from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkWriter
-from ottla.pipelines.spec import Sink
+from ottla.pipelines.spec.model import Sink
 
 
 class Death:
@@ -28,7 +27,7 @@ class Death:
         self._epoch = epoch
         self._outcomes = outcomes
 
-    def written(self, sink: str, epoch: int, outcome: Outcome) -> None:
+    def written(self, sink: str, epoch: int, outcome: EpochResult) -> None:
         with self._outcomes.open("a") as file:
             file.write(json.dumps({"sink": sink, "epoch": epoch, **outcome._asdict()}) + "\n")
         if epoch >= self._epoch and not outcome.skipped:
@@ -45,7 +44,7 @@ class DyingWriter:
     def begin(self) -> None:
         self._writer.begin()
 
-    def write(self, rows: DataFrame, epoch: int) -> Outcome:
+    def write(self, rows: DataFrame, epoch: int) -> EpochResult:
         outcome = self._writer.write(rows, epoch)
         self._death.written(self._sink, epoch, outcome)
         return outcome
@@ -54,7 +53,7 @@ class DyingWriter:
 def run(sinks: str, epoch: str, outcomes: str, *command: str) -> int:
     death = Death(int(sinks), int(epoch), Path(outcomes))
 
-    def dying(sink: Sink, run: Run, spark: SparkSession) -> SinkWriter:
+    def dying(sink: Sink, run: RunContext, spark: SparkSession) -> SinkWriter:
         return DyingWriter(sink.name, writer_of(sink, run, spark), death)
 
     queries.writer_of = dying

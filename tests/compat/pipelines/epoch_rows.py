@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ottla.pipelines.identity import Identity
-from ottla.pipelines.topic_writer import Target, write_epoch
+from ottla.pipelines.sink.topic_writer import TopicTarget, write_epoch
+from ottla.pipelines.spec.identity import PipelineIdentity
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -57,7 +57,7 @@ def _told(epoch: int, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def main(bootstrap: str, pipeline: str, topic: str, dead_topic: str, first: str, last: str) -> None:
-    target = Target(bootstrap, Identity(pipeline), SINK, topic, batch_bytes=4_000, linger_ms=0)
+    target = TopicTarget(bootstrap, PipelineIdentity(pipeline), SINK, topic, batch_bytes=4_000, linger_ms=0)
     for epoch in range(int(first), int(last) + 1):
         written = write_epoch(target, 0, epoch, _told(epoch, parts_of(epoch, topic, dead_topic)))
         print("skipped" if written.skipped else "written", epoch, flush=True)

@@ -17,7 +17,7 @@ from peers.client import Client
 from postgres_server import Postgres
 from runner_files import pipeline_in
 
-from ottla.pipelines.checkpoint import Checkpoint, Status
+from ottla.pipelines.run.checkpoint import Checkpoint, RunStatus
 
 PARTITIONS = 2
 ROWS = ("topic", "table", "files", "delta")
@@ -135,11 +135,11 @@ class KilledOrders:
         self._last = self.sent
         self.send(PARTITIONS, later_s=3_600)
 
-    def status(self) -> Status | None:
+    def status(self) -> RunStatus | None:
         return self.checkpoint.status()
 
     def restarts(self) -> Counter[str]:
-        """How often each sink's query has begun again."""
+        """How often each sink's query has restarted."""
         status = self.status()
         assert status is not None
         return Counter({name: sink.restarts for name, sink in status.sinks.items()})

@@ -14,7 +14,7 @@ from nodes.ottla_node import wait_until
 from nodes.topics import Server
 
 from ottla.pipelines import Pipeline, load_toml
-from ottla.pipelines.checkpoint import Status
+from ottla.pipelines.run.checkpoint import RunStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any] | str]) -> None:
     made.rename(path)
 
 
-def run_once(spark: "SparkSession", home: Path, pipeline: Pipeline, server: Server | None = None) -> Status:
+def run_once(spark: "SparkSession", home: Path, pipeline: Pipeline, server: Server | None = None) -> RunStatus:
     """As `ottla pipeline run --once` does."""
     from ottla.pipelines.spark.run import PipelineRun, RunOptions
 

@@ -21,10 +21,10 @@ from runner_files import OTTLA, Driver, pipeline_in, run_once, write_lines
 from small_disk import NoSmallDisk, small_disk
 
 from ottla.client import TopicPartition
-from ottla.pipelines.checkpoint import Checkpoint
-from ottla.pipelines.consumed import publish_offsets
-from ottla.pipelines.identity import Identity
+from ottla.pipelines.run.checkpoint import Checkpoint
+from ottla.pipelines.run.consumed import publish_offsets
 from ottla.pipelines.spark.queries import GaveUp
+from ottla.pipelines.spec.identity import PipelineIdentity
 
 ORDERS = """
 name = "{name}"
@@ -143,7 +143,7 @@ def test_topic_that_vanishes_stops_the_pipeline(
     produce(server, names["orders"], *orders(4))
     delete(server, names["orders"])
     with pytest.raises(
-        GaveUp, match=rf"topic {names['orders']}, partition 0 does not exist any more; the pipeline had come to 3"
+        GaveUp, match=rf"topic {names['orders']}, partition 0 no longer exists; the pipeline had reached 3"
     ):
         run_once(spark, tmp_path, pipeline, server)
     assert ids_in(server, names["results"]) == [1, 2, 3]
@@ -162,7 +162,7 @@ def test_sink_topic_that_vanishes_stops_the_pipeline_and_a_person_lets_it_go_on(
     epoch = first.sinks["out"].epoch + 1
     with pytest.raises(GaveUp, match=rf"or the sink's topic was deleted.* commit {epoch} \(not written\)"):
         run_once(spark, tmp_path, pipeline, server)
-    group_id = Identity(pipeline.name).marker_group_id("out", 0)
+    group_id = PipelineIdentity(pipeline.name).marker_group_id("out", 0)
     publish_offsets(server.bootstrap, group_id, {TopicPartition(names["results"], 0): epoch})
     assert run_once(spark, tmp_path, pipeline, server).state == "finished"
     assert ids_in(server, names["results"]) == [4]

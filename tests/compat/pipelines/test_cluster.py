@@ -15,7 +15,7 @@ from postgres_server import Postgres
 from runner_files import Driver, pipeline_in
 from spark_cluster import running_cluster
 
-from ottla.pipelines.requirements import MissingRequirement, require_spark
+from ottla.pipelines.run.requirements import MissingRequirement, require_spark
 
 PARTITIONS, ORDERS = 2, 400
 PIPELINE = """

@@ -13,7 +13,7 @@ from nodes.ottla_node import OTTLA, wait_until
 from peers.clusters import CLUSTERS, fresh
 from peers.commands import Ottla
 
-from ottla.pipelines import dead_letters
+from ottla.pipelines.sink import dead_letters
 
 PARTITIONS = 2
 CONNECT = dead_letters.CONNECT_PREFIX

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from runner_files import run_once
 
 from ottla.pipelines import Pipeline, load_toml
-from ottla.pipelines.spec import TopicSink
+from ottla.pipelines.spec.model import TopicSink
 
 sys.path.append(str(Path(__file__).parents[3]))
 

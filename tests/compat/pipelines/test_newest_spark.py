@@ -11,8 +11,8 @@ from nodes.topics import Topics
 from peers.client import Client
 from runner_files import Driver, pipeline_in
 
-from ottla.pipelines.checkpoint import Checkpoint
-from ottla.pipelines.requirements import MissingRequirement, require_java
+from ottla.pipelines.run.checkpoint import Checkpoint
+from ottla.pipelines.run.requirements import MissingRequirement, require_java
 
 PIPELINE = """
 name = "{name}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from delta_tables import rows_in
 from runner_files import Driver, pipeline_in, write_lines
 
-from ottla.pipelines.checkpoint import Checkpoint
+from ottla.pipelines.run.checkpoint import Checkpoint
 
 PIPELINE = """
 name = "delta"

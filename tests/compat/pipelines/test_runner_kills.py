@@ -15,7 +15,7 @@ from nodes.topics import Topics
 from postgres_server import Postgres
 from runner_files import Driver
 
-from ottla.pipelines.identity import Identity
+from ottla.pipelines.spec.identity import PipelineIdentity
 
 ROOMY = ("--master", "local[12]", *SMALL_BATCHES)
 """Tasks that are held leave room for the others."""
@@ -47,7 +47,7 @@ def test_killed_drivers_lose_and_double_nothing(
     orders.mishaps.at(105, **dict.fromkeys(ROWS, "hold"))
     drivers.append(driver := Driver(tmp_path, ottla, *ROOMY, once=False))
     driver.wait_until(lambda: orders.mishaps.taken(*ROWS), "sinks are in the middle of an epoch")
-    groups = [Identity(orders.name).marker_group_id("topic", task) for task in range(2)]
+    groups = [PipelineIdentity(orders.name).marker_group_id("topic", task) for task in range(2)]
 
     def epochs_of_tasks() -> set[int]:
         found = (marker(ottla.bootstrap, group, orders.topics["results"], stable=False) for group in groups)

@@ -57,4 +57,4 @@ def test_later_run_takes_over_and_is_stopped(tmp_path: Path) -> None:
                 driver.kill()
     assert "live: stopped" in later.log()
     again = pipeline(tmp_path, "stop")
-    assert again.stdout == "live does not run: it has stopped (last epochs: out 1)\n"
+    assert again.stdout == "live is not running: it has stopped (last epochs: out 1)\n"

@@ -12,13 +12,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from runner_files import pipeline_in, run_once, write_lines
 
-from ottla.pipelines.checkpoint import Checkpoint, CheckpointRefused, Fenced
-from ottla.pipelines.identity import Identity
-from ottla.pipelines.spark.sinks import parquet
-from ottla.pipelines.spark.sinks.parquet import ParquetWriter
-from ottla.pipelines.spark.sinks.postgres import PostgresWriter
-from ottla.pipelines.spark.sinks.writing import Outcome, Run, SinkRefused
-from ottla.pipelines.spec import Delivery, ParquetSink, PostgresSink
+from ottla.pipelines.run.checkpoint import Checkpoint, CheckpointRefused, RunFenced
+from ottla.pipelines.sink import parquet
+from ottla.pipelines.sink.parquet import ParquetSink, ParquetWriter
+from ottla.pipelines.sink.postgres import PostgresSink, PostgresWriter
+from ottla.pipelines.sink.writing import EpochResult, RunContext, SinkRefused
+from ottla.pipelines.spec.identity import PipelineIdentity
+from ottla.pipelines.spec.model import DeliveryGuarantee
 
 COLUMNS = "city STRING, n BIGINT, at TIMESTAMP, tags ARRAY<STRING>, w STRUCT<a: INT>"
 AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -28,8 +28,10 @@ def rows_of(spark: SparkSession, *cities: str, n: int = 1) -> DataFrame:
     return spark.createDataFrame([(city, n, AT, ["x", "y"], (7,)) for city in cities], COLUMNS).coalesce(1)
 
 
-def run_at(home: Path, name: str = "1", checkpoint_id: str = "c1") -> Run:
-    return Run(Identity("shop"), name, checkpoint_id, "127.0.0.1:1", Delivery.EXACTLY_ONCE, str(home))
+def run_at(home: Path, name: str = "1", checkpoint_id: str = "c1") -> RunContext:
+    return RunContext(
+        PipelineIdentity("shop"), name, checkpoint_id, "127.0.0.1:1", DeliveryGuarantee.EXACTLY_ONCE, str(home)
+    )
 
 
 class TestParquet:
@@ -44,9 +46,9 @@ class TestParquet:
     def test_epoch_that_is_written_twice_is_there_once(
         self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path
     ) -> None:
-        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(2)
-        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
-        assert writer.write(rows_of(spark, "Berne"), 1) == Outcome(1)
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == EpochResult(2)
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == EpochResult(0, skipped=1)
+        assert writer.write(rows_of(spark, "Berne"), 1) == EpochResult(1)
         assert self.cities(tmp_path) == ["Berne", "Berne", "Chur"]
         with pytest.raises(SinkRefused, match="those up to 1 are there: the checkpoint is older"):
             writer.write(rows_of(spark, "Berne", "Chur"), 0)
@@ -68,7 +70,7 @@ class TestParquet:
             with pytest.raises(OSError, match="cut off"):
                 writer.write(rows_of(spark, "Berne", "Chur"), 0)
         assert self.cities(tmp_path) == ["Berne"]
-        assert writer.write(rows_of(spark, "not", "computed", "again"), 0) == Outcome(2)
+        assert writer.write(rows_of(spark, "not", "computed", "again"), 0) == EpochResult(2)
         assert self.cities(tmp_path) == ["Berne", "Chur"]
 
     def test_runs_that_write_one_epoch_do_not_mix_their_files(
@@ -79,13 +81,13 @@ class TestParquet:
 
         def overtaken(rows: DataFrame, staged: str, really: Any = writer._stage) -> None:
             really(rows, staged)
-            assert later.write(rows, 0) == Outcome(2)
+            assert later.write(rows, 0) == EpochResult(2)
 
         monkeypatch.setattr(writer, "_stage", overtaken)
         with pytest.raises(OSError, match="cannot be renamed"):
             writer.write(rows_of(spark, "Berne", "Chur"), 0)
         assert self.cities(tmp_path) == ["Berne", "Chur"]
-        assert later.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
+        assert later.write(rows_of(spark, "Berne", "Chur"), 0) == EpochResult(0, skipped=1)
 
     def test_what_a_killed_run_left_is_deleted(
         self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,13 +103,13 @@ class TestParquet:
         with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
             writer.write(rows_of(spark, "Berne"), 0)
         assert not list((tmp_path / "out").glob("_ottla/*/*"))
-        assert later.write(rows_of(spark, "Berne"), 0) == Outcome(1)
+        assert later.write(rows_of(spark, "Berne"), 0) == EpochResult(1)
         assert self.cities(tmp_path) == ["Berne"]
 
     def test_epoch_without_rows_leaves_no_file(
         self, spark: SparkSession, writer: ParquetWriter, tmp_path: Path
     ) -> None:
-        assert writer.write(rows_of(spark, "Berne").where("n = 0"), 0) == Outcome(0)
+        assert writer.write(rows_of(spark, "Berne").where("n = 0"), 0) == EpochResult(0)
         assert not list((tmp_path / "out").glob("**/*.parquet"))
 
 
@@ -117,7 +119,7 @@ class TestPostgres:
         with psycopg.connect(postgres.url) as connection:
             connection.execute("DROP TABLE IF EXISTS ottla_epochs, cities")
 
-    def writer(self, postgres: Postgres, run: Run, *upsert: str) -> PostgresWriter:
+    def writer(self, postgres: Postgres, run: RunContext, *upsert: str) -> PostgresWriter:
         writer = PostgresWriter(PostgresSink("out", "orders", postgres.url, "cities", upsert, ""), run)
         writer.begin()
         return writer
@@ -130,9 +132,9 @@ class TestPostgres:
         self, spark: SparkSession, postgres: Postgres, tmp_path: Path
     ) -> None:
         writer = self.writer(postgres, run_at(tmp_path))
-        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(2)
-        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == Outcome(0, skipped=1)
-        assert self.writer(postgres, run_at(tmp_path, "2")).write(rows_of(spark, "Berne"), 1) == Outcome(1)
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == EpochResult(2)
+        assert writer.write(rows_of(spark, "Berne", "Chur"), 0) == EpochResult(0, skipped=1)
+        assert self.writer(postgres, run_at(tmp_path, "2")).write(rows_of(spark, "Berne"), 1) == EpochResult(1)
         assert self.found(postgres) == [("Berne", 1), ("Berne", 1), ("Chur", 1)]
         with psycopg.connect(postgres.url) as connection:
             kept = connection.execute("SELECT at, tags, w FROM cities WHERE city = 'Chur'").fetchone()
@@ -149,7 +151,7 @@ class TestPostgres:
     def test_older_run_is_fenced(self, spark: SparkSession, postgres: Postgres, tmp_path: Path) -> None:
         older = self.writer(postgres, run_at(tmp_path, "1"))
         self.writer(postgres, run_at(tmp_path, "2"))
-        with pytest.raises(Fenced, match="another run of the pipeline took over"):
+        with pytest.raises(RunFenced, match="another run of the pipeline took over"):
             older.write(rows_of(spark, "Berne"), 0)
 
     def test_epochs_of_another_history_are_refused(
@@ -181,7 +183,7 @@ class TestPostgres:
         writer = self.writer(postgres, run_at(tmp_path))
         with pytest.raises(SinkRefused, match=r"sink out: table cities: .*NUL"):
             writer.write(rows_of(spark, "Ber\0ne"), 0)
-        assert writer.write(rows_of(spark, "Berne"), 0) == Outcome(1)
+        assert writer.write(rows_of(spark, "Berne"), 0) == EpochResult(1)
 
 
 PIPELINE = """
@@ -202,11 +204,11 @@ def test_query_that_fails_begins_again_and_ends_what_it_began(
     write_lines(tmp_path / "in" / "1.txt", ["a", "b"])
     epochs: list[int] = []
 
-    def failing(self: ParquetWriter, rows: DataFrame, epoch: int, really: Any = ParquetWriter.write) -> Outcome:
+    def failing(self: ParquetWriter, rows: DataFrame, epoch: int, really: Any = ParquetWriter.write) -> EpochResult:
         epochs.append(epoch)
         if len(epochs) == 1:
             raise OSError("the disk is gone")
-        outcome: Outcome = really(self, rows, epoch)
+        outcome: EpochResult = really(self, rows, epoch)
         return outcome
 
     monkeypatch.setattr(ParquetWriter, "write", failing)

@@ -20,10 +20,10 @@ from ottla.pipelines import Pipeline
 from ottla.pipelines.spark.build import SinkQuery, build
 from ottla.pipelines.spark.protobuf import compile_proto, descriptor_of
 from ottla.pipelines.spark.session import send_code
-from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.sources import SourceContext
 from ottla.pipelines.spark.steps import BadModel
 from ottla.pipelines.spark.topic_source import COLUMNS
-from ottla.pipelines.spec import TopicSource
+from ottla.pipelines.spec.model import TopicSource
 
 CODE = """
 import pandas as pd
@@ -70,7 +70,7 @@ def computed(
     def hold(source: TopicSource) -> DataFrame:
         return topics[source.name]
 
-    reading = Reading(spark, str(home), hold, hold, {}, keep_failures=dead_letters, streaming=False)
+    reading = SourceContext(spark, str(home), hold, hold, {}, keep_failures=dead_letters, streaming=False)
     return {query.sink.name: query for query in build(pipeline, reading)}
 
 
@@ -384,7 +384,7 @@ def test_text_that_is_no_utf8_stops_a_pipeline_without_dead_letters(spark: Spark
     text = FILES.replace('files = "in"', 'topic = "t"').format(parse="text", schema="") + 'serialise = "text"\n'
     lines = records(spark, (None, "Zürich".encode()), (None, b"\xff"))
     made = computed(spark, tmp_path, text, {"lines": lines})["out"]
-    with pytest.raises(Exception, match="source lines: t-0 at offset 1 cannot be parsed: it is no UTF-8"):
+    with pytest.raises(Exception, match="source lines: t-0 at offset 1 cannot be parsed: it is not UTF-8"):
         made.frame.collect()
     kept = computed(spark, tmp_path, text, {"lines": lines}, dead_letters=True)["out"].frame.collect()
     assert {bytes(row.value): row.dead for row in kept} == {"Zürich".encode(): False, b"\xff": True}

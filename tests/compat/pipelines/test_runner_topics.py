@@ -17,11 +17,11 @@ from runner_files import pipeline_in, run_once
 from ottla.client import Client as OttlaClient
 from ottla.client import TopicPartition
 from ottla.client.group_offsets import committed_offsets
-from ottla.pipelines import dead_letters
-from ottla.pipelines.checkpoint import SinkStatus
-from ottla.pipelines.failures import TooManyFailures
+from ottla.pipelines.run.checkpoint import SinkStatus
+from ottla.pipelines.run.failures import TooManyFailures
+from ottla.pipelines.sink import dead_letters
 from ottla.pipelines.spark.queries import GaveUp
-from ottla.pipelines.spark.replay import ReplayRun, Span
+from ottla.pipelines.spark.replay import ReplayRun, ReplaySpan
 from ottla.pipelines.spark.run import RunOptions
 
 ORDERS = """
@@ -85,7 +85,7 @@ def test_windows_of_a_topic_into_a_topic(spark: SparkSession, server: Server, to
     broken, mistyped = sorted(committed(server.bootstrap, names["dead"], 1), key=lambda record: record.value())
     assert (broken.key(), broken.value()) == (b"the key", b"{ broken")
     headers = dict(broken.headers() or [])
-    assert headers.pop(dead_letters.ERROR).startswith(b"is no JSON object with the columns")
+    assert headers.pop(dead_letters.ERROR).startswith(b"is not a JSON object with the columns")
     assert headers.pop(dead_letters.EPOCH).isdigit()
     assert headers == {
         "from": b"shop",
@@ -186,7 +186,7 @@ def test_replay_leaves_the_live_run_alone(
     pipeline = pipeline_in(tmp_path, ORDERS.format(name=topics.name(), **names))
     for time_ms, minute in ((1_000, 1), (2_000, 2), (3_000, 3)):
         produce(ottla, names["orders"], [order("Berne", minute, 1.0)], timestamp=time_ms)
-    span = Span(2_000, 3_000)
+    span = ReplaySpan(2_000, 3_000)
 
     def replay() -> SinkStatus:
         options = RunOptions(str(tmp_path), ottla.bootstrap)
@@ -208,7 +208,7 @@ def test_replay_of_too_many_records_that_fail_writes_nothing(
     text = ORDERS.format(name=topics.name(), **names).replace("max_rate = 0.5", "max_rate = 0.1")
     produce(ottla, names["orders"], [b"broken"] * 3, timestamp=1_000)
     produce(ottla, names["orders"], [b"broken"] * 2 + [order("Berne", 1, 2.0)] * 18, timestamp=2_000)
-    options, span = RunOptions(str(tmp_path), ottla.bootstrap), Span(1_000, 3_000)
+    options, span = RunOptions(str(tmp_path), ottla.bootstrap), ReplaySpan(1_000, 3_000)
 
     def replay(text: str) -> SinkStatus:
         pipeline = pipeline_in(tmp_path, text)
@@ -216,8 +216,10 @@ def test_replay_of_too_many_records_that_fail_writes_nothing(
         run.run(lambda _: None)
         return run.status.sinks["per_minute"]
 
-    with pytest.raises(TooManyFailures, match=r"5 of 23 records .* nothing is written. One of them is no JSON object"):
+    with pytest.raises(
+        TooManyFailures, match=r"5 of 23 records .* nothing is written. One of them is not a JSON object"
+    ):
         replay(text)
     assert committed(ottla.bootstrap, names["dead"], 1) == []
-    span = Span(2_000, 3_000)
+    span = ReplaySpan(2_000, 3_000)
     assert (replay(text).rows_written, len(committed(ottla.bootstrap, names["dead"], 1))) == (1, 2)

@@ -15,14 +15,14 @@ from nodes.topics import Server, Topics
 from peers.client import QUIET, Client
 from topic_streams import Stream, read_by, source, values
 
-from ottla.client.core.errors import Declined
 from ottla.client.core.names import TopicPartition
 from ottla.observe.trace import names, recording
-from ottla.pipelines.consumed import publish_offsets
-from ottla.pipelines.losses import DataLost
-from ottla.pipelines.reading import reading_of
+from ottla.pipelines.run.consumed import publish_offsets
+from ottla.pipelines.source.losses import DataLost
+from ottla.pipelines.source.read_options import read_options_of
 from ottla.pipelines.spark.topic_source import CAUGHT_UP, TopicReader
-from ottla.pipelines.spec import DataLoss, Isolation, Start
+from ottla.pipelines.spec.model import DataLoss, Isolation, StartPosition
+from ottla.rpc.errors import Declined
 
 TIME_MS = 1_700_000_000_000
 WARN = DataLoss.WARN
@@ -123,15 +123,17 @@ def test_aborted_records_are_left_out_wherever_the_epoch_begins(server: Server, 
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (Start("earliest"), {*range(20)}),
-        (Start("latest"), set()),
-        (Start("", TIME_MS + 14), {*range(14, 20)}),
-        (Start("", TIME_MS + 1_000), set()),
-        (Start("", None, (("TOPIC", 1, 9),)), {*range(0, 20, 2), 19}),
+        (StartPosition("earliest"), {*range(20)}),
+        (StartPosition("latest"), set()),
+        (StartPosition("", TIME_MS + 14), {*range(14, 20)}),
+        (StartPosition("", TIME_MS + 1_000), set()),
+        (StartPosition("", None, (("TOPIC", 1, 9),)), {*range(0, 20, 2), 19}),
     ],
     ids=["earliest", "latest", "time", "later", "offsets"],
 )
-def test_pipeline_begins_where_it_is_told(server: Server, topics: Topics, start: Start, expected: set[int]) -> None:
+def test_pipeline_begins_where_it_is_told(
+    server: Server, topics: Topics, start: StartPosition, expected: set[int]
+) -> None:
     topic = topics.create(server, partitions=2)
     producer = Client(server.bootstrap).producer()
     for number in range(20):
@@ -152,8 +154,8 @@ def test_what_lies_between_two_times_is_read_as_a_batch(server: Server, topics: 
     assert producer.flush(30) == 0
 
     def between(from_ms: int, to_ms: int) -> list[bytes]:
-        start, until = Start("", TIME_MS + from_ms), Start("", TIME_MS + to_ms)
-        reader = TopicReader(reading_of(source(topic), server.bootstrap, start=start, until=until))
+        start, until = StartPosition("", TIME_MS + from_ms), StartPosition("", TIME_MS + to_ms)
+        reader = TopicReader(read_options_of(source(topic), server.bootstrap, start=start, until=until))
         return sorted((value or b"" for value in values(read_by(reader, reader.partitions()))), key=int)
 
     assert between(20, 70) == numbered(20, 70)
@@ -197,7 +199,7 @@ def test_one_partition_is_shared_by_several_tasks(server: Server, topics: Topics
 
 def test_partitions_that_come_later_are_read_from_their_beginning(server: Server, topics: Topics) -> None:
     topic = topics.create(server)
-    with Stream(server.bootstrap, source(topic, start=Start("latest"))) as stream:
+    with Stream(server.bootstrap, source(topic, start=StartPosition("latest"))) as stream:
         asking = admin(server)
         for future in asking.create_partitions([NewPartitions(topic, 3)]).values():
             future.result(30)
@@ -314,7 +316,7 @@ def test_topic_deleted_for_good_is_a_loss(server: Server, topics: Topics) -> Non
         Stream(server.bootstrap, source(topic, on_data_loss=WARN)) as going_on,
     ):
         delete(server, topic)
-        with pytest.raises(DataLost, match="does not exist any more"):
+        with pytest.raises(DataLost, match="no longer exists"):
             failing.plan()
         with recording() as events:
             assert (going_on.epoch(), going_on.epoch()) == ([], [])

@@ -15,7 +15,7 @@ from topic_streams import source
 from ottla.pipelines.spark.parse import parse
 from ottla.pipelines.spark.rows import columns_from
 from ottla.pipelines.spark.topic_source import CAUGHT_UP, COLUMNS, FORMAT, read_all, read_between, read_stream
-from ottla.pipelines.spec import Parse, Schema, Start, TopicSource
+from ottla.pipelines.spec.model import Parse, Schema, StartPosition, TopicSource
 
 TIME_MS = 1_700_000_000_000
 
@@ -42,7 +42,7 @@ class Query:
         self.checkpoint = checkpoint
         self.epochs: dict[int, list[int]] = {}
 
-    def run(self, read: TopicSource, *, until: Start | None = None) -> dict[int, list[int]]:
+    def run(self, read: TopicSource, *, until: StartPosition | None = None) -> dict[int, list[int]]:
         """Until there is nothing new; the epochs of this run."""
 
         def take(frame: DataFrame, epoch: int) -> None:
@@ -177,7 +177,7 @@ def test_pipeline_that_begins_at_the_end_misses_nothing_when_it_dies_at_once(
     query = Query(spark, ottla, tmp_path)
     topic = topics.create(ottla)
     send(ottla, topic, range(5))
-    read = source(topic, start=Start("latest"))
+    read = source(topic, start=StartPosition("latest"))
     assert query.run(read) == {0: []}
     query.forget_end_of(0)
     send(ottla, topic, range(5, 9))

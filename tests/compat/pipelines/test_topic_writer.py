@@ -26,11 +26,11 @@ from nodes.topics import KEEPING, Server, Topics
 
 from ottla.client import Admin, Client, settled
 from ottla.kernel import murmur2
-from ottla.pipelines.epochs import EpochRefused, WriterFenced
-from ottla.pipelines.identity import Identity
-from ottla.pipelines.outgoing import BadRows
-from ottla.pipelines.spec import Codec, Delivery
-from ottla.pipelines.topic_writer import Target, take_over, write_epoch
+from ottla.pipelines.sink.epochs import EpochRefused, WriterFenced
+from ottla.pipelines.sink.outgoing import BadRows
+from ottla.pipelines.sink.topic_writer import TopicTarget, take_over, write_epoch
+from ottla.pipelines.spec.identity import PipelineIdentity
+from ottla.pipelines.spec.model import Compression, DeliveryGuarantee
 
 PARTITIONS = 3
 _numbers = count()
@@ -60,9 +60,9 @@ class Sink:
         self.topic = topics.create(server, PARTITIONS)
         self.dead_topic = topics.create(server, PARTITIONS)
         self.pipeline = topics.name().replace(".", "-")
-        self.target = Target(
+        self.target = TopicTarget(
             server.bootstrap,
-            Identity(self.pipeline),
+            PipelineIdentity(self.pipeline),
             SINK,
             self.topic,
             **{"batch_bytes": 4_000, "linger_ms": 0} | options,
@@ -194,7 +194,9 @@ def test_a_topic_that_takes_less_than_a_batch_is_told_with_what_to_lower(server:
     """Its rows are small: who reads that a record is too large looks in the wrong place."""
     sink = Sink(server, topics)
     small = topics.create(server, max_message_bytes="1000")
-    with pytest.raises(BadRows, match=r"MESSAGE_TOO_LARGE.*Batches grow to 4,000 B: .* lower batch_size of the sink"):
+    with pytest.raises(
+        BadRows, match=r"MESSAGE_TOO_LARGE.*Batches grow to 4,000 bytes: .* lower the sink's batch_size"
+    ):
         write_epoch(replace(sink.target, topic=small), 0, 0, parts_of(0, small, sink.dead_topic))
     lower = replace(sink.target, topic=small, batch_bytes=1_000)
     assert write_epoch(lower, 0, 0, parts_of(0, small, sink.dead_topic)).records == len(values_of(0))
@@ -216,14 +218,14 @@ def test_an_empty_task_has_a_marker_and_a_lost_one_stops_it(server: Server, topi
 
 
 def test_at_least_once_by_choice(server: Server, topics: Topics) -> None:
-    sink = Sink(server, topics, delivery=Delivery.AT_LEAST_ONCE)
+    sink = Sink(server, topics, delivery=DeliveryGuarantee.AT_LEAST_ONCE)
     for _ in range(2):
         assert not sink.write(0).skipped
     assert (lost_and_doubled(sink.seen(), 1), sink.marker()) == ((0, len(values_of(0))), None)
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_records_are_what_the_rows_say(server: Server, topics: Topics, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(Compression))
+def test_records_are_what_the_rows_say(server: Server, topics: Topics, codec: Compression) -> None:
     moment = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=UTC)
     sink = Sink(server, topics, codec=codec)
     headers = [{"key": "h", "value": b"x"}, {"key": "né", "value": None}]

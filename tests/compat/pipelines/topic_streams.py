@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from nodes.ottla_node import wait_until
 
-from ottla.pipelines.reading import from_options, reading_of, to_options
+from ottla.pipelines.source.read_options import from_options, read_options_of, to_options
 from ottla.pipelines.spark.topic_source import TopicReader, TopicStreamReader
-from ottla.pipelines.spec import DataLoss, Isolation, Parse, Start, TopicSource
+from ottla.pipelines.spec.model import DataLoss, Isolation, Parse, StartPosition, TopicSource
 
 SOURCE = TopicSource(
     name="shop",
@@ -18,7 +18,7 @@ SOURCE = TopicSource(
     parse=Parse.BYTES,
     schema=None,
     message="",
-    start=Start(),
+    start=StartPosition(),
     isolation=Isolation.READ_COMMITTED,
     table=False,
     records_per_batch_max=1_000_000,
@@ -48,9 +48,14 @@ class Stream:
     """A query: each epoch reads what there is between two offsets that Spark would keep."""
 
     def __init__(
-        self, bootstrap: str, read: TopicSource, *, until: Start | None = None, checkpoint: dict[str, Any] | None = None
+        self,
+        bootstrap: str,
+        read: TopicSource,
+        *,
+        until: StartPosition | None = None,
+        checkpoint: dict[str, Any] | None = None,
     ) -> None:
-        self.reader = TopicStreamReader(from_options(to_options(reading_of(read, bootstrap, until=until))))
+        self.reader = TopicStreamReader(from_options(to_options(read_options_of(read, bootstrap, until=until))))
         if checkpoint is None:
             self.position = self.reader.latestOffset()
             assert self.reader.initialOffset() == self.position

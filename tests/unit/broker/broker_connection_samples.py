@@ -4,13 +4,14 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.backlog import Backlog
-from ottla.broker.connection import Connection
-from ottla.broker.connections import Connections
-from ottla.broker.frame_memory import FrameMemory
-from ottla.broker.intake import Intake
-from ottla.broker.rooms import Rooms
-from ottla.broker.vigil import Vigil
+from ottla.broker.network.backlog import Backlog
+from ottla.broker.network.buffer_pool import BufferPool
+from ottla.broker.network.connection import Connection
+from ottla.broker.network.connections import Connections
+from ottla.broker.network.frame_memory import FrameMemory
+from ottla.broker.network.receive_round import ReceiveRound
+from ottla.broker.network.shortcuts import NO_FAST_PATH
+from ottla.broker.network.tuning import NO_TUNING
 
 REQUEST_BYTES_MAX = 1000
 
@@ -49,11 +50,12 @@ def new_connection() -> tuple[Connection, Transport]:
         clock=clock,
         connections=Connections(limit=9, limit_per_address=9, overrides={}, idle_ms_max=600_000),
         request_bytes_max=REQUEST_BYTES_MAX,
-        intake=Intake(1 << 16, clock),
-        rooms=Rooms(1 << 16),
+        fast_path=NO_FAST_PATH,
+        tuning=NO_TUNING,
+        receive_round=ReceiveRound(1 << 16, clock, NO_FAST_PATH.write),
+        buffer_pool=BufferPool(1 << 16),
         frame_memory=FrameMemory(-1),
         backlog=Backlog(clock),
-        vigil=Vigil(processors=1),
     )
     connection, transport = Connection(node, "PLAINTEXT"), Transport()
     connection.connection_made(transport)

@@ -6,17 +6,19 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.dispatch import Call, handler_of
-from ottla.broker.hosted_shard import HostedShard
+import pytest
+
+from ottla.broker.coordinators.hosted_shard import HostedShard
+from ottla.broker.network.dispatch import Call, handler_of
+from ottla.broker.network.fifo import Fifo
 from ottla.broker.node import Node
-from ottla.broker.turns import Turns
 from ottla.config import Config
 from ottla.core.transactions.transaction import ProducerIdentity
 from ottla.kernel import Record, build_batch, read_records, scan
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run
-from ottla.sim.network import SimNetwork, Weather
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.loop import run
+from ottla.sim.machine.network import SimNetwork, Weather
 from ottla.storage.slices import Slice
 from ottla.wire.api import ApiKey
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -43,6 +45,7 @@ ID, TOPIC, GROUP = "id", "t", "g"
 TIMEOUT_MS = 60_000
 VERSION_1 = {"produce": 11, "end": 4, "offsets": 4}
 VERSION_2 = {"produce": 12, "end": 5, "offsets": 5}
+both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
 SETTINGS = {
     "node.id": "1",
     "listeners": "PLAINTEXT://node:9092",
@@ -79,17 +82,18 @@ class Broker:
         """After kill -9."""
         return await Broker(self.clock, self.disk.after_kill(), **self.settings).start()
 
-    async def send(self, request: Any, version: int | None = None, turns: Turns | None = None) -> Any:
-        """Through the codec, but for what is a slice of a file; `turns` are those of one connection."""
+    async def send(self, request: Any, version: int | None = None, fifo: Fifo | None = None) -> Any:
+        """Through the codec, but for what is a slice of a file; `fifo` is that of one connection."""
         facts = message_of(type(request))
         assert facts.api_key is not None
         version = facts.versions[-1] if version is None else version
         connection: Any = SimpleNamespace(
             listener="PLAINTEXT",
+            role="broker",
             peer="test",
             close=lambda: None,
             hold=_write_at_once,
-            produce_turns=turns or Turns(),
+            produce_fifo=fifo or Fifo(),
         )
         call = Call(self.node, connection, facts.api_key, version, 1, "client")
         response = handler_of(ApiKey(facts.api_key))(
@@ -175,7 +179,7 @@ class Client:
     """A transactional producer, of version 1 (adds partitions itself) or 2."""
 
     def __init__(self, broker: Broker, versions: dict[str, int]) -> None:
-        self.turns = Turns()
+        self.fifo = Fifo()
         self.broker = broker
         self.versions = versions
         self.me = ProducerIdentity(-1, -1)
@@ -239,7 +243,7 @@ class Client:
             timeout_ms=1000,
             topic_data=[TopicProduceData(name=TOPIC, partition_data=data)],
         )
-        told = await self.broker.send(request, self.versions["produce"] if version is None else version, self.turns)
+        told = await self.broker.send(request, self.versions["produce"] if version is None else version, self.fifo)
         return Error(told.responses[0].partition_responses[0].error_code)
 
     async def write(self, *values: str) -> None:

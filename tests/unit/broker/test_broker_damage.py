@@ -9,11 +9,11 @@ import pytest
 from broker_quorum_samples import Home, new_disk, run
 from broker_transaction_samples import Broker
 
-from ottla.broker.outlet import TransportOutlet
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import PowerLoss
-from ottla.sim.loop import run as sim_run
+from ottla.broker.network.socket_writer import TransportWriter
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import PowerLoss
+from ottla.sim.machine.loop import run as sim_run
 from ottla.storage.log_directory import WrongDirectory
 from ottla.storage.recovery import LogDamaged
 from ottla.storage.slices import Slice
@@ -123,5 +123,5 @@ def test_answer_from_a_file_that_is_closed_ends_its_connection_and_no_other() ->
     file = SimDisk(SimClock(), None).open("/log", create=True)  # type: ignore[arg-type]
     file.close()
     transport = Transport()
-    TransportOutlet(transport).send([b"header", Slice(file, 0, 10, 0)])
+    TransportWriter(transport).send([b"header", Slice(file, 0, 10, 0)])
     assert transport.aborted

@@ -7,8 +7,8 @@ import pytest
 
 from ottla.broker.tasks import Tasks, every
 from ottla.observe.trace import recording, trace
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.loop import run
 from ottla.wire.errors import Error, Refused
 
 REFUSAL = Refused(Error.KAFKA_STORAGE_ERROR, "no disk")

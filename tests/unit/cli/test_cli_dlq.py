@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from ottla.cli import main
-from ottla.cli.dlq.inspection import Tally, json_fields, shown
-from ottla.cli.dlq.letters import Letter
+from ottla.cli.dlq.inspection import LetterTally, json_fields, shown
+from ottla.cli.dlq.letters import DeadLetter
 from ottla.cli.plain import json_line
 from ottla.client import Received
-from ottla.pipelines.dead_letters import Origin
+from ottla.pipelines.sink.dead_letters import LetterOrigin
 
 
 def test_help_waits_for_nothing() -> None:
@@ -39,13 +39,13 @@ def test_what_makes_no_sense_is_told_without_a_cluster(
     assert told in capsys.readouterr().err
 
 
-def letter(offset: int, error: str, topic: str | None = "orders") -> Letter:
+def letter(offset: int, error: str, topic: str | None = "orders") -> DeadLetter:
     record = Received("dead", 0, offset, 1_000 - offset, b"k", b"\xff", (("h", None),))
-    return Letter(record, Origin(topic, error=error, redrives=offset % 2))
+    return DeadLetter(record, LetterOrigin(topic, error=error, redrives=offset % 2))
 
 
 def test_letters_are_counted_by_kind_of_error_and_by_source() -> None:
-    tally = Tally(samples_max=2)
+    tally = LetterTally(samples_max=2)
     tally.add([letter(n, f"not JSON at {n}") for n in range(5)])
     tally.add([letter(5, "timeout", None)])
     assert (tally.count, tally.redriven) == (6, 3)

@@ -15,14 +15,15 @@ from ottla.cli.consume.lines import LineForm, line_of
 from ottla.cli.consume.where import start_of
 from ottla.cli.errors import UserError
 from ottla.cli.plain import bytes_from_plain, to_plain
-from ottla.cli.produce.lines import Draft, LineRules, LineSplitter, draft_of
-from ottla.cli.progress import Progress, rate
-from ottla.cli.remote import told
+from ottla.cli.produce.lines import InputRecord, LineRules, LineSplitter, draft_of
+from ottla.cli.progress import ProgressLine, rate
+from ottla.cli.remote import error_text
 from ottla.cli.tables import shown_size
 from ottla.client.configs import Resource, ResourceType
 from ottla.client.consumer import BEGINNING, END, Received, Start
-from ottla.client.core.addresses import Address
-from ottla.client.core.errors import Declined, DeliveryFailed, Unreachable
+from ottla.client.core.errors import DeliveryFailed
+from ottla.rpc.addresses import Address
+from ottla.rpc.errors import Declined, Unreachable
 from ottla.wire.errors import Error
 
 NOW = 1_800_000_000_000
@@ -44,21 +45,29 @@ def test_lines_are_the_same_however_the_input_is_cut(data: bytes, cuts: list[int
 @pytest.mark.parametrize(
     ("line", "rules", "expected"),
     [
-        (b"a:b:c", LineRules(), Draft(None, b"a:b:c")),
-        (b"a:b:c", LineRules(separator=b":"), Draft(b"a", b"b:c")),
-        (b"-:-", LineRules(separator=b":", null=b"-"), Draft(None, None)),
-        (b"v", LineRules(key=b"k", headers=(("h", b"1"),), partition=3), Draft(b"k", b"v", (("h", b"1"),), None, 3)),
-        (b"{}", LineRules(as_json=True, key=b"k"), Draft(b"k", None)),
-        (b'{"key": null, "value": ""}', LineRules(as_json=True, key=b"k"), Draft(None, b"")),
+        (b"a:b:c", LineRules(), InputRecord(None, b"a:b:c")),
+        (b"a:b:c", LineRules(separator=b":"), InputRecord(b"a", b"b:c")),
+        (b"-:-", LineRules(separator=b":", null=b"-"), InputRecord(None, None)),
+        (
+            b"v",
+            LineRules(key=b"k", headers=(("h", b"1"),), partition=3),
+            InputRecord(b"k", b"v", (("h", b"1"),), None, 3),
+        ),
+        (b"{}", LineRules(as_json=True, key=b"k"), InputRecord(b"k", None)),
+        (b'{"key": null, "value": ""}', LineRules(as_json=True, key=b"k"), InputRecord(None, b"")),
         (
             b'{"value": 1, "headers": {"h": null}, "timestamp": 5, "partition": 2}',
             LineRules(as_json=True),
-            Draft(None, b"1", (("h", None),), 5, 2),
+            InputRecord(None, b"1", (("h", None),), 5, 2),
         ),
-        (b'{"topic": "x", "offset": 9, "value": "v", "partition": 2}', LineRules(as_json=True), Draft(None, b"v")),
+        (
+            b'{"topic": "x", "offset": 9, "value": "v", "partition": 2}',
+            LineRules(as_json=True),
+            InputRecord(None, b"v"),
+        ),
     ],
 )
-def test_line_becomes_a_record(line: bytes, rules: LineRules, expected: Draft) -> None:
+def test_line_becomes_a_record(line: bytes, rules: LineRules, expected: InputRecord) -> None:
     assert draft_of(line, 1, rules) == expected
 
 
@@ -196,11 +205,11 @@ def test_sizes_are_short(size: int, shown: str) -> None:
 
 def test_errors_advise_somebody_at_a_terminal() -> None:
     unknown = Declined(Error.UNKNOWN_TOPIC_OR_PARTITION, broker=Address("h", 1), subject="topic orders")
-    assert told(unknown).endswith(
+    assert error_text(unknown).endswith(
         "\n       `ottla topic list` shows what exists; `ottla topic create orders` makes it."
     )
-    assert "`ottla serve`" in told(DeliveryFailed("topic t", Unreachable([Address("h", 1)], ["refused"])))
-    assert "--from beginning" in told(Declined(Error.OFFSET_OUT_OF_RANGE))
+    assert "`ottla serve`" in error_text(DeliveryFailed("topic t", Unreachable([Address("h", 1)], ["refused"])))
+    assert "--from beginning" in error_text(Declined(Error.OFFSET_OUT_OF_RANGE))
 
 
 class Terminal(StringIO):
@@ -213,7 +222,7 @@ def test_progress_is_for_terminals_and_leaves_nothing_behind(monkeypatch: pytest
     monkeypatch.setattr("ottla.cli.progress.time.monotonic", lambda: now[0])
     pipe, terminal = StringIO(), Terminal()
     for stream in (pipe, terminal):
-        with Progress(stream=stream) as progress:
+        with ProgressLine(stream=stream) as progress:
             progress.say("too early")
             now[0] += 1
             progress.say("half")

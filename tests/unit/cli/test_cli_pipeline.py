@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import FINDINGS, USAGE, main
-from ottla.pipelines.reference import reference_tables
+from ottla.pipelines.spec.reference import reference_tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"
 
@@ -79,8 +79,8 @@ def test_programs_get_every_mistake_in_its_parts(shop: Path, capsys: pytest.Capt
     [
         ("x = 1", USAGE, "bad.py declares no pipeline"),
         ("from ottla.pipelines import Declaration as D\na, b = D('a'), D('b')", USAGE, "declares 2 pipelines"),
-        ("x = 1\nx.y", FINDINGS, "bad.py:2: cannot be run: AttributeError"),
-        ("x = 1\nx = = 2", FINDINGS, "bad.py:2: cannot be run: SyntaxError"),
+        ("x = 1\nx.y", FINDINGS, "bad.py:2: the file cannot be run: AttributeError"),
+        ("x = 1\nx = = 2", FINDINGS, "bad.py:2: the file cannot be run: SyntaxError"),
         ("from ottla.pipelines import Declaration as D\n\na = D('a')", FINDINGS, "bad.py:3: sink: there is no sink"),
     ],
 )

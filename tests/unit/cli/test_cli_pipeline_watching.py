@@ -12,8 +12,8 @@ from rich.console import Console
 
 from ottla.cli import main
 from ottla.cli.pipeline.display import rendered
-from ottla.pipelines.checkpoint import Checkpoint, SinkStatus, Status
-from ottla.pipelines.process import process_started
+from ottla.pipelines.run.checkpoint import Checkpoint, RunStatus, SinkStatus
+from ottla.pipelines.run.process import process_started
 
 SINK = SinkStatus(
     epoch=12,
@@ -27,9 +27,9 @@ SINK = SinkStatus(
 
 
 @pytest.fixture
-def told() -> Status:
+def told() -> RunStatus:
     """Of this very process, which runs."""
-    return Status(
+    return RunStatus(
         pipeline="shop",
         run="1",
         hash="abc",
@@ -44,13 +44,13 @@ def told() -> Status:
     )
 
 
-def tell(directory: Path, told: Status) -> None:
+def tell(directory: Path, told: RunStatus) -> None:
     checkpoint = Checkpoint(str(directory))
     checkpoint.own(told.run)
     checkpoint.tell(told)
 
 
-def test_status_in_lines(told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_in_lines(told: RunStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path, told)
     assert main(["pipeline", "status", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -59,7 +59,7 @@ def test_status_in_lines(told: Status, tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
-def test_status_on_a_terminal(told: Status) -> None:
+def test_status_on_a_terminal(told: RunStatus) -> None:
     """Everything at a glance: rate, lag in records and in time, batch times, dead letters, late rows, errors."""
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(rendered(replace(told, sinks={"out": replace(SINK, restarts=1, error="the broker is gone")})))
@@ -70,30 +70,32 @@ def test_status_on_a_terminal(told: Status) -> None:
     assert "out: the broker is gone" in shown
 
 
-def test_status_for_programs(told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_for_programs(told: RunStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path, told)
     assert main(["pipeline", "status", str(tmp_path), "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
     assert (written["lag_records"], written["sinks"]["out"]["batch_ms"]) == (1_234, [90, 110])
 
 
-def test_run_whose_process_is_gone_has_died(told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_whose_process_is_gone_has_died(
+    told: RunStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its last words were that it runs: it had no time for others."""
     tell(tmp_path, replace(told, pid_started=told.pid_started - 1))
     assert main(["pipeline", "status", str(tmp_path)]) == 1
     assert "shop: died" in capsys.readouterr().out
     assert main(["pipeline", "stop", str(tmp_path)]) == 0
-    assert "does not run: it died without a word (last epochs: out 12)" in capsys.readouterr().out
+    assert "is not running: it died without a message (last epochs: out 12)" in capsys.readouterr().out
 
 
-def test_failed_run_says_why(told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_run_says_why(told: RunStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(tmp_path, replace(told, state="failed", reason="sink out: the table is gone"))
     assert main(["pipeline", "status", str(tmp_path)]) == 1
     assert capsys.readouterr().out.startswith("shop: failed: sink out: the table is gone\n")
 
 
 def test_list_of_a_directory(
-    told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    told: RunStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(tmp_path / "checkpoints" / "shop", told)
     tell(tmp_path / "checkpoints" / "other", replace(told, pipeline="other", state="finished", lag_records=None))
@@ -110,7 +112,7 @@ def test_list_of_a_directory(
 
 
 def test_run_on_another_machine_is_asked_by_a_file(
-    told: Status, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    told: RunStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tell(tmp_path, replace(told, host="elsewhere"))
     assert main(["pipeline", "stop", str(tmp_path), "--timeout", "0.01"]) == 1

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.client.client import Client
-from ottla.client.ports import Ports
 from ottla.kernel import read_header, stamp
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run
+from ottla.rpc.ports import Ports
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.loop import run
 from ottla.wire.api import ApiKey, request_class
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.api.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -8,12 +8,13 @@ from client_fakes import CUT, SILENCE, FakeBroker, FakeNetwork, simulated
 
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.core.errors import BadAnswer, Declined, Disconnected, Misused, TimedOut, Unreachable, Unsupported
+from ottla.client.core.errors import Misused
 from ottla.client.core.names import TopicPartition
 from ottla.client.offsets import LATEST
-from ottla.client.ports import Ports
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run
+from ottla.rpc.errors import BadAnswer, Declined, Disconnected, TimedOut, Unreachable, Unsupported
+from ottla.rpc.ports import Ports
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.loop import run
 from ottla.wire.api import ApiKey
 from ottla.wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.api.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, END, Consumer, OnFailure, Received, RecordFailed, Start
 from ottla.client.core.cursors import FETCH_BELOW, Cursor, Cursors
-from ottla.client.core.errors import Declined, Misused, NoLeader
+from ottla.client.core.errors import Misused, NoLeader
 from ottla.client.core.names import TopicPartition
-from ottla.client.core.session import Asked, FetchSession
+from ottla.client.core.session import FetchSession, PartitionFetch
 from ottla.kernel import Aborted, Codec, ControlType, Record, RecordReader, build_batch, build_end_txn_marker
 from ottla.observe.trace import names, recording
+from ottla.rpc.errors import Declined
 from ottla.wire.api import ApiKey
 from ottla.wire.api.fetch import FetchResponse
 from ottla.wire.errors import Error
@@ -309,7 +310,7 @@ def test_what_was_fetched_is_unpacked_as_it_is_taken() -> None:
 
 
 def test_session_sends_only_what_changed() -> None:
-    asked = Asked(b"1" * 16, 0, 3, 100)
+    asked = PartitionFetch(b"1" * 16, 0, 3, 100)
     session = FetchSession()
     first = session.request({T0: asked, T1: asked})
     assert (first.session_id, first.epoch, list(first.partitions)) == (0, 0, [T0, T1])
@@ -323,7 +324,7 @@ def test_session_sends_only_what_changed() -> None:
 
 
 def test_session_the_broker_did_not_keep_or_lost_starts_anew() -> None:
-    asked = {T0: Asked(b"1" * 16, 0, 3, 100)}
+    asked = {T0: PartitionFetch(b"1" * 16, 0, 3, 100)}
     session = FetchSession()
     session.request(asked)
     session.answered(0)
@@ -335,8 +336,8 @@ def test_session_the_broker_did_not_keep_or_lost_starts_anew() -> None:
 
 def test_topic_made_anew_is_forgotten_under_its_old_id() -> None:
     session = FetchSession()
-    session.request({T0: Asked(b"1" * 16, 5, 3, 100)})
+    session.request({T0: PartitionFetch(b"1" * 16, 5, 3, 100)})
     session.answered(55)
-    again = session.request({T0: Asked(b"2" * 16, 0, 0, 100)})
+    again = session.request({T0: PartitionFetch(b"2" * 16, 0, 0, 100)})
     assert again.forgotten[T0].topic_id == b"1" * 16
     assert again.partitions[T0].topic_id == b"2" * 16

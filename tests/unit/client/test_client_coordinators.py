@@ -7,11 +7,11 @@ from client_fakes import CUT, HOST, PORT, Answer, FakeBroker, simulated
 
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined
 from ottla.client.core.names import TopicPartition
 from ottla.client.group_offsets import Committed
 from ottla.client.groups import GroupDescription, GroupMember
 from ottla.client.partition_producers import ProducerState
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.api import ApiKey
 from ottla.wire.api.consumer_group_describe import ConsumerGroupDescribeResponse
 from ottla.wire.api.consumer_group_describe import DescribedGroup as NewGroup

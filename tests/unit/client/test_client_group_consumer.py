@@ -7,12 +7,13 @@ import pytest
 
 from ottla.client.client import Client
 from ottla.client.consumer import END, Received
-from ottla.client.core.errors import ClientError, MembershipLost
+from ottla.client.core.errors import MembershipLost
 from ottla.client.core.names import TopicPartition
 from ottla.client.group_consumer import GroupConsumer
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.producer import Producer
-from ottla.sim.network import Weather
+from ottla.rpc.errors import ClientError
+from ottla.sim.machine.network import Weather
 from simulated_node import simulated
 
 TOPICS = {"t": 4}

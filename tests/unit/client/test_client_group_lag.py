@@ -5,9 +5,9 @@ from client_fakes import Answer, FakeBroker, simulated
 
 from ottla.cli.group.lag import ages_ms
 from ottla.client.client import Client
-from ottla.client.core.errors import Declined
 from ottla.client.core.names import TopicPartition
 from ottla.kernel import NO_TIMESTAMP, Record, build_batch
+from ottla.rpc.errors import Declined
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import Error
 from ottla.wire.frame import Request

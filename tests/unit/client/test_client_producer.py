@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from ottla.client.client import Client
 from ottla.client.core.accumulator import Accumulator, Batch, Draft
-from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed, DeliveryUnknown, Misused, RecordTooLarge
+from ottla.client.core.errors import BufferFull, DeliveryFailed, DeliveryUnknown, Misused, RecordTooLarge
 from ottla.client.core.names import TopicPartition
 from ottla.client.producer import Delivery, Producer
 from ottla.kernel import BatchBuilder, Codec, read_header, read_records
 from ottla.observe.trace import names, recording
+from ottla.rpc.errors import ClientError
 from ottla.wire.api import ApiKey
 from ottla.wire.api.produce import BatchIndexAndErrorMessage
 from ottla.wire.errors import Error

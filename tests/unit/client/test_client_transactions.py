@@ -11,17 +11,11 @@ from client_fakes import CUT, SILENCE, FakeBroker, produce_error, simulated
 from transaction_fakes import PRODUCER_ID, Coordinating, end_error
 
 from ottla.client.client import Client
-from ottla.client.core.errors import (
-    Declined,
-    DeliveryFailed,
-    EndUnknown,
-    Misused,
-    ProducerFenced,
-    TransactionFailed,
-)
+from ottla.client.core.errors import DeliveryFailed, EndUnknown, Misused, ProducerFenced, TransactionFailed
 from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.producer import Producer
 from ottla.kernel import read_header
+from ottla.rpc.errors import Declined
 from ottla.wire.api import ApiKey
 from ottla.wire.errors import Error
 

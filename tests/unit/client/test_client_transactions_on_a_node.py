@@ -11,7 +11,7 @@ from ottla.client.core.names import GroupMetadata, TopicPartition
 from ottla.client.group_offsets import committed_offsets
 from ottla.client.offsets import LATEST, list_offsets
 from ottla.client.producer import Producer
-from ottla.sim.network import Weather
+from ottla.sim.machine.network import Weather
 from simulated_node import simulated
 
 TOPICS = {"t": 2}

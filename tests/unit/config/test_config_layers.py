@@ -8,10 +8,10 @@ from ottla.config import (
     RETENTION_MS,
     SEGMENT_BYTES,
     Config,
+    ConfigSource,
+    ConfigSynonym,
     InvalidConfig,
-    Origin,
     Secret,
-    Source,
     groups,
     metrics,
     network,
@@ -28,12 +28,12 @@ def test_order_of_the_layers() -> None:
     config = Config.of(broker=FILE, on_cluster={"max.connections": "20"}, on_broker={"max.connections": "30"})
     assert config[network.MAX_CONNECTIONS] == 30
     assert config.origins(network.MAX_CONNECTIONS) == [
-        Origin(Source.BROKER, "max.connections", "30"),
-        Origin(Source.CLUSTER, "max.connections", "20"),
-        Origin(Source.BROKER_FILE, "max.connections", "10"),
-        Origin(Source.DEFAULT, "max.connections", "2147483647"),
+        ConfigSynonym(ConfigSource.BROKER, "max.connections", "30"),
+        ConfigSynonym(ConfigSource.CLUSTER, "max.connections", "20"),
+        ConfigSynonym(ConfigSource.BROKER_FILE, "max.connections", "10"),
+        ConfigSynonym(ConfigSource.DEFAULT, "max.connections", "2147483647"),
     ]
-    assert config.source(network.MAX_CONNECTIONS) is Source.BROKER
+    assert config.source(network.MAX_CONNECTIONS) is ConfigSource.BROKER
 
 
 def test_topic_sees_what_was_set_on_the_cluster() -> None:
@@ -42,7 +42,7 @@ def test_topic_sees_what_was_set_on_the_cluster() -> None:
     topic = broker.for_topic({"retention.ms": "3"})
     assert (topic[RETENTION_MS], topic[LOG_DIRS]) == (3, ("/a",))
     assert [origin.source for origin in topic.origins(RETENTION_MS)] == [
-        *(Source.TOPIC, Source.CLUSTER, Source.BROKER_FILE, Source.DEFAULT)
+        *(ConfigSource.TOPIC, ConfigSource.CLUSTER, ConfigSource.BROKER_FILE, ConfigSource.DEFAULT)
     ]
 
 
@@ -101,7 +101,9 @@ def test_secret_is_never_shown() -> None:
     assert isinstance(secret, Secret)
     assert (secret.reveal(), repr(secret), str(secret)) == ("xyzzy", "[hidden]", "[hidden]")
     assert config.text(security.SSL_KEYSTORE_PASSWORD) is None
-    assert config.origins(security.SSL_KEYSTORE_PASSWORD) == [Origin(Source.BROKER_FILE, "ssl.keystore.password", None)]
+    assert config.origins(security.SSL_KEYSTORE_PASSWORD) == [
+        ConfigSynonym(ConfigSource.BROKER_FILE, "ssl.keystore.password", None)
+    ]
     assert {secret, Secret("xyzzy")} == {secret}
 
 
@@ -118,8 +120,8 @@ def test_group_falls_back_to_the_broker() -> None:
     assert group[groups.CONSUMER_SESSION_TIMEOUT_MS] == 50_000
     assert group[groups.CONSUMER_HEARTBEAT_INTERVAL_MS] == 6_000
     assert group.origins(groups.CONSUMER_HEARTBEAT_INTERVAL_MS) == [
-        Origin(Source.GROUP, "consumer.heartbeat.interval.ms", "6000"),
-        Origin(Source.DEFAULT, "group.consumer.heartbeat.interval.ms", "5000"),
+        ConfigSynonym(ConfigSource.GROUP, "consumer.heartbeat.interval.ms", "6000"),
+        ConfigSynonym(ConfigSource.DEFAULT, "group.consumer.heartbeat.interval.ms", "5000"),
     ]
     assert group.overrides == {"consumer.heartbeat.interval.ms": "6000"}
 
@@ -148,7 +150,7 @@ def test_where_a_share_group_may_begin(text: str) -> None:
 def test_subscription_to_clients_metrics() -> None:
     config = Config.of().for_client_metrics({"interval.ms": "1000"})
     assert (config[metrics.INTERVAL_MS], config[metrics.METRICS]) == (1_000, ())
-    assert config.origins(metrics.INTERVAL_MS) == [Origin(Source.CLIENT_METRICS, "interval.ms", "1000")]
+    assert config.origins(metrics.INTERVAL_MS) == [ConfigSynonym(ConfigSource.CLIENT_METRICS, "interval.ms", "1000")]
     assert config.origins(metrics.METRICS) == []
     with pytest.raises(InvalidConfig, match=r"there are metrics, interval\.ms, match"):
         Config.of().for_client_metrics({"interval": "1"})
@@ -158,7 +160,7 @@ def test_subscription_to_clients_metrics() -> None:
 def test_two_names_of_one_number(file: dict[str, str]) -> None:
     config = Config.of(broker=file)
     assert (config[quorum.NODE_ID], config[quorum.BROKER_ID]) == (7, 7)
-    assert config.source(quorum.NODE_ID) is Source.BROKER_FILE
+    assert config.source(quorum.NODE_ID) is ConfigSource.BROKER_FILE
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from ottla.config import (
     SETTINGS,
     TOPIC_RETENTION_BYTES,
     Config,
+    ConfigSource,
+    ConfigSynonym,
     InvalidConfig,
-    Origin,
     Setting,
-    Source,
 )
 from ottla.wire.errors import Error
 
@@ -37,7 +37,7 @@ def test_defaults_stand_where_nothing_is_set() -> None:
     assert config[CLEANUP_POLICY] == ("delete",)
     assert config[TOPIC_RETENTION_BYTES] == -1
     assert config[INTERNAL_SEGMENT_BYTES] is None
-    assert {config.source(setting) for setting in SETTINGS} == {Source.DEFAULT}
+    assert {config.source(setting) for setting in SETTINGS} == {ConfigSource.DEFAULT}
 
 
 def test_topic_beats_broker_beats_default() -> None:
@@ -46,7 +46,10 @@ def test_topic_beats_broker_beats_default() -> None:
     topic = broker.for_topic({"segment.bytes": " 1048576 "})
     assert topic[SEGMENT_BYTES] == 1_048_576
     assert topic.overrides == {"segment.bytes": " 1048576 "}
-    assert [config.source(SEGMENT_BYTES) for config in (broker, topic)] == [Source.BROKER_FILE, Source.TOPIC]
+    assert [config.source(SEGMENT_BYTES) for config in (broker, topic)] == [
+        ConfigSource.BROKER_FILE,
+        ConfigSource.TOPIC,
+    ]
 
 
 def test_finer_unit_wins_on_the_broker() -> None:
@@ -88,10 +91,10 @@ def test_origins_in_the_order_they_count() -> None:
     """DescribeConfigs sends these as synonyms."""
     config = Config.of({"retention.ms": "4"}, broker={"log.retention.hours": "1", "log.retention.ms": "3"})
     assert config.origins(RETENTION_MS) == [
-        Origin(Source.TOPIC, "retention.ms", "4"),
-        Origin(Source.BROKER_FILE, "log.retention.ms", "3"),
-        Origin(Source.BROKER_FILE, "log.retention.hours", "1"),
-        Origin(Source.DEFAULT, "log.retention.hours", "168"),
+        ConfigSynonym(ConfigSource.TOPIC, "retention.ms", "4"),
+        ConfigSynonym(ConfigSource.BROKER_FILE, "log.retention.ms", "3"),
+        ConfigSynonym(ConfigSource.BROKER_FILE, "log.retention.hours", "1"),
+        ConfigSynonym(ConfigSource.DEFAULT, "log.retention.hours", "168"),
     ]
 
 
@@ -106,7 +109,7 @@ def test_what_stands_twice_in_a_list_counts_once() -> None:
     """As in Kafka, which shows it once, too."""
     config = Config.of({"cleanup.policy": "delete, delete"})
     assert config[CLEANUP_POLICY] == ("delete",)
-    assert config.origins(CLEANUP_POLICY)[0] == Origin(Source.TOPIC, "cleanup.policy", "delete")
+    assert config.origins(CLEANUP_POLICY)[0] == ConfigSynonym(ConfigSource.TOPIC, "cleanup.policy", "delete")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.core.fetch_sessions import FINAL, NEW_SESSION, NO_SESSION, Asked, FetchKey, FetchSessions, Session
+from ottla.core.fetch_sessions import (
+    FINAL,
+    NEW_SESSION,
+    NO_SESSION,
+    FetchContext,
+    FetchKey,
+    FetchSession,
+    FetchSessions,
+)
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from ottla.wire.errors import Error, Refused
 
@@ -57,11 +65,11 @@ class Broker:
         self.now_ms = 0
         self._ids = 100
 
-    def ask(self, asked: FetchRequest, *, by_id: bool = True) -> Asked:
+    def ask(self, asked: FetchRequest, *, by_id: bool = True) -> FetchContext:
         self._ids += 1
         return self.sessions.ask(asked, by_id=by_id, new_id=self._ids, now_ms=self.now_ms)
 
-    def open(self, wanted: Mapping[int, int]) -> Session:
+    def open(self, wanted: Mapping[int, int]) -> FetchSession:
         session = self.ask(request(NO_SESSION, NEW_SESSION, wanted)).session
         assert session is not None
         return session
@@ -72,7 +80,7 @@ class Broker:
         return refused.value.error
 
 
-def offsets(asked: Asked) -> dict[int, int]:
+def offsets(asked: FetchContext) -> dict[int, int]:
     return {one.partition: wanted.fetch_offset for one, wanted in asked.wanted}
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from ottla.broker.outlet import outlet_for
+from ottla.broker.network.socket_writer import writer_for
 from ottla.io import pacing
 from ottla.io.network import TcpNetwork
 
@@ -32,13 +32,13 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
 
 
 class Answering(asyncio.Protocol):
-    """Has an outlet, as the broker's connections do."""
+    """Has a socket writer, as the broker's connections do."""
 
     def __init__(self, accepted: "asyncio.Future[bytes]") -> None:
         self._accepted = accepted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        outlet_for(cast(asyncio.Transport, transport), lambda: None).close()
+        writer_for(cast(asyncio.Transport, transport), lambda: None).close()
         self._accepted.set_result(control_of(transport.get_extra_info("socket")))
 
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_samples import CAPTURED_RECORDS, T, captured, record_lists, sealed, with_records
@@ -374,6 +375,21 @@ def test_batch_with_more_than_may_be_checked_at_once_is_left_alone(codec: Codec)
     assert bytes(batch) == before
     assert check(batch).header.count == 2_000, "who has the time finds it good"
     assert check(many(500, codec), at_once).header.count == 500
+
+
+@pytest.mark.parametrize("unpacked", [900_000, 1_100_000, 20_000_000])
+def test_dull_batch_of_a_frame_without_a_size_is_accepted(unpacked: int) -> None:
+    """Java's producer writes such frames, and packs megabytes of dull records into one. They were refused as damaged
+    where they had more than may be checked at once."""
+    count = unpacked // 10_000
+    plain = produced(*(Record(number, T, None, bytes(10_000)) for number in range(count)))
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(plain[kernel.HEADER_SIZE :])
+    batch = with_records(packed, count, Codec.ZSTD)
+    assert check(batch).header.count == count
+    try:
+        assert check(batch, RULES._replace(at_once_max=1 << 20)).header.count == count
+    except kernel.TakesLong:
+        assert unpacked > 1 << 20
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name.lower())

@@ -1,7 +1,7 @@
 """Pipelines as texts, for tests: one that is right, and what is told of one that is not."""
 
 from ottla.pipelines import InvalidPipeline, Pipeline
-from ottla.pipelines.files import parse_toml
+from ottla.pipelines.authoring.files import parse_toml
 
 SHOP = """\
 name = "orders-per-minute"

@@ -8,7 +8,7 @@ from ottla.sim.records import (
     CONTROL,
     TRANSACTIONAL,
     BadBatch,
-    Record,
+    DecodedRecord,
     decode,
     decode_all,
     encode,
@@ -16,10 +16,10 @@ from ottla.sim.records import (
 )
 
 RECORDS = [
-    Record(0, 1_000, b"key", b"value"),
-    Record(1, 990, None, b"", (("name", b"x"), ("empty", None))),
-    Record(2, 1_070_000, b"", None),
-    Record(3, 1_000, b"k" * 300, b"v" * 5_000),
+    DecodedRecord(0, 1_000, b"key", b"value"),
+    DecodedRecord(1, 990, None, b"", (("name", b"x"), ("empty", None))),
+    DecodedRecord(2, 1_070_000, b"", None),
+    DecodedRecord(3, 1_000, b"k" * 300, b"v" * 5_000),
 ]
 
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla.sim import play
-from ottla.sim.checkers import Violation
-from ottla.sim.clock import SimClock
+from ottla.sim.log.run import run_seed
+from ottla.sim.machine.clock import SimClock
 from ottla.sim.node.run import run_seed as run_node_seed
-from ottla.sim.run import AS_DRAWN, Outcome, Variation, run_seed
+from ottla.sim.played import AS_DRAWN, PlayedSeed, Variation, Violation
 from ottla.sim.shrinking import shrink
 from ottla.sim.transcript import Transcript
-from ottla.sim.worlds import WORLDS, World, kind_of
+from ottla.sim.worlds import WORLDS, WorldSpec, kind_of
 
 
 class Parts(NamedTuple):
@@ -26,18 +26,18 @@ class Parts(NamedTuple):
         return Parts(tuple(name for name in self.names if name not in without))
 
 
-def failing_with(*culprits: str, salts: tuple[int, ...] = (0, 1, 2, 3, 4)) -> World:
+def failing_with(*culprits: str, salts: tuple[int, ...] = (0, 1, 2, 3, 4)) -> WorldSpec:
     """A world whose seeds fail while all culprits are there; when something is left out, with certain salts only."""
     drawn = Parts(("a", "b", "c", "d", "e"))
 
-    def run(seed: int, variation: Variation) -> Outcome:
+    def run(seed: int, variation: Variation) -> PlayedSeed:
         left = drawn.reduced(variation.without).names
         fails = all(one in left for one in culprits) and (variation == AS_DRAWN or variation.salt in salts)
         other = Violation("I99", "another") if "a" not in left and "a" in culprits else None
         failure = Violation("I1", f"{left}") if fails else other
-        return Outcome(seed, Transcript(SimClock()), 0, 0, 1.0, failure)
+        return PlayedSeed(seed, Transcript(SimClock()), 0, 0, 1.0, failure)
 
-    return World("fake", run, lambda _: drawn)
+    return WorldSpec("fake", run, lambda _: drawn)
 
 
 @pytest.mark.parametrize("salts", [(0,), (3,)])

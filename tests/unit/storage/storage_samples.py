@@ -7,7 +7,7 @@ from random import Random
 from ottla.config import Config
 from ottla.core.log import files
 from ottla.core.log.checkpoints import encode_offsets
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import AppendOrigin
 from ottla.io.disk import LocalDisk, LocalFile
 from ottla.io.ports import Disk
 from ottla.kernel import (
@@ -19,8 +19,8 @@ from ottla.kernel import (
     read_records,
     scan,
 )
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.slices import Slice
@@ -56,7 +56,7 @@ class Place:
         return self.log
 
     def checkpoint(self) -> None:
-        state = self.log.log
+        state = self.log.state
         self.directory.checkpoint(
             recovery_points={KEY: state.recovery_point},
             high_watermarks={KEY: state.high_watermark},
@@ -89,16 +89,16 @@ class Place:
     def end_txn(self, producer_id: int, *, commit: bool, epoch: int = 0, timestamp: int = NOW) -> Appended:
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         data = build_end_txn_marker(kind, 0, timestamp=timestamp, producer_id=producer_id, producer_epoch=epoch)
-        return self.log.append(bytearray(data), 0, origin=Origin.COORDINATOR)
+        return self.log.append(bytearray(data), 0, origin=AppendOrigin.COORDINATOR)
 
     def commit(self) -> None:
         """Everything is below the high watermark."""
-        self.log.log.advance_high_watermark(self.log.log.end_offset)
+        self.log.state.advance_high_watermark(self.log.state.end_offset)
 
     def offsets(self) -> list[int]:
         """Of all records, as a reader finds them who follows the log from its start to its end."""
         log, found = self.log, list[int]()
-        offset, end = log.log.log_start_offset, log.log.end_offset
+        offset, end = log.state.log_start_offset, log.state.end_offset
         while offset < end:
             records, next_offset = records_in(log.read(offset, 10_000, end))
             found += [record.offset for record in records if record.offset >= offset]
@@ -111,7 +111,7 @@ class Place:
         return self.disk.list(self.path)
 
     def bases(self) -> list[int]:
-        return [segment.base_offset for segment in self.log.log.segments]
+        return [segment.base_offset for segment in self.log.state.segments]
 
     def file(self, base_offset: int, kind: str = files.LOG, suffix: str = "") -> str:
         return f"{self.path}/{files.file_name(base_offset, kind, suffix)}"

@@ -40,7 +40,7 @@ def append(log: PartitionLog, offsets: range) -> None:
 
 
 def leave_cleanly(held: LogDirectory, log: PartitionLog, end_offset: int) -> None:
-    log.log.advance_high_watermark(end_offset)
+    log.state.advance_high_watermark(end_offset)
     log.close()
     offsets = {log.key: end_offset}
     held.checkpoint(recovery_points=offsets, high_watermarks=offsets, log_starts={log.key: 0})
@@ -57,9 +57,9 @@ def test_clean_open_does_not_read_the_active_segment_again(tmp_path: Path) -> No
     held = LogDirectory(CountingDisk(), str(tmp_path))
     CountingFile.read_bytes = 0
     log = opened(held)
-    assert log.log.end_offset == BATCHES
-    assert log.log.producers.by_id[1].last_data_offset == BATCHES - 1
-    assert log.log.size > 500_000
+    assert log.state.end_offset == BATCHES
+    assert log.state.producers.by_id[1].last_data_offset == BATCHES - 1
+    assert log.state.size > 500_000
     assert CountingFile.read_bytes < 50_000
 
 
@@ -72,13 +72,13 @@ def test_recovery_does_not_read_again_what_was_closed_cleanly(tmp_path: Path) ->
     held = LogDirectory(LocalDisk(), str(tmp_path))
     log = opened(held)
     append(log, range(BATCHES, BATCHES + 20))
-    expected = [tuple(found) for at in range(0, BATCHES + 20, 7) if (found := log.here.of(log.log.active).locate(at))]
+    expected = [tuple(found) for at in range(0, BATCHES + 20, 7) if (found := log.here.of(log.state.active).locate(at))]
     held.close(clean=False)
 
     held = LogDirectory(CountingDisk(), str(tmp_path))
     CountingFile.read_bytes = 0
     log = opened(held)
-    assert log.log.end_offset == BATCHES + 20
-    assert log.log.producers.by_id[1].last_data_offset == BATCHES + 19
+    assert log.state.end_offset == BATCHES + 20
+    assert log.state.producers.by_id[1].last_data_offset == BATCHES + 19
     assert CountingFile.read_bytes < 80_000
-    assert [tuple(f) for at in range(0, BATCHES + 20, 7) if (f := log.here.of(log.log.active).locate(at))] == expected
+    assert [tuple(f) for at in range(0, BATCHES + 20, 7) if (f := log.here.of(log.state.active).locate(at))] == expected

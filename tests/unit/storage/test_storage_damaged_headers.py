@@ -5,7 +5,7 @@ from storage_samples import NOW, Place, in_memory, numbered
 
 from ottla.core.log import files
 from ottla.kernel import HEADER_SIZE, CorruptBatch, scan
-from ottla.sim.disk import SimDisk
+from ottla.sim.machine.disk import SimDisk
 from ottla.storage.batches import find_batch
 from ottla.storage.recovery import LogDamaged
 from ottla.wire.errors import Refused
@@ -111,7 +111,7 @@ def test_what_lies_around_a_damaged_batch_is_served(index_interval_bytes: int, d
     assert place.append(1, timestamp=NOW + 9).first_offset == 10
     for clean in (False, True):
         place.reopen(clean=clean)
-        assert place.log.log.end_offset == 11
+        assert place.log.state.end_offset == 11
         assert place.log.read(10, 100, 11).first_offset == 10
 
 

@@ -11,9 +11,9 @@ from ottla.core.log import files
 from ottla.core.log.checkpoints import MetaProperties, decode_offsets
 from ottla.io.disk import LocalDisk
 from ottla.observe.trace import names, recording
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import EIO, Fault
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import EIO, Fault
 from ottla.storage.log_directory import DirectoryInUse, LogDirectory, WrongDirectory
 from ottla.wire.errors import Error, Refused
 

@@ -79,7 +79,7 @@ def test_a_log_that_lost_something_after_a_clean_stop_is_refused(tmp_path: Path,
 def test_one_witness_is_enough(tmp_path: Path, loss: str, segment_bytes: int, witness: str) -> None:
     """Kafka leaves no summary, and any file may be damaged."""
     place = filled(on_disk(tmp_path, segment_bytes=segment_bytes))
-    end_offset = place.log.log.end_offset
+    end_offset = place.log.state.end_offset
     place.close()
     (Path(place.root) / files.OWN_CLEAN_SHUTDOWN).unlink()
     if witness == "checkpoint":
@@ -185,14 +185,14 @@ def test_a_wrong_crc_in_the_last_batch_costs_that_batch(tmp_path: Path, at: int)
     with recording() as events:
         place.open()
     assert names([event for event in events if event.warning])[-1:] == ["log.damaged"]
-    assert place.log.log.end_offset == 24
+    assert place.log.state.end_offset == 24
     assert place.append(2, timestamp=NOW + 12).first_offset == 24
     for offset in (0, 20, 24):
         assert scan(place.log.read(offset, 1, 26).read()).fault is None
     assert "CRC" in str(scan(place.log.read(22, 1, 26).read()).fault)
     for clean in (True, False):
         place.reopen(clean=clean)
-        assert place.log.log.end_offset == 26
+        assert place.log.state.end_offset == 26
         assert scan(place.log.read(24, 1, 26).read()).fault is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from storage_samples import KEY, NOW, Place, QuickDisk, batch, config, in_memory, on_disk
 
 from ottla.core.log import files
-from ottla.sim.clock import SimClock
+from ottla.sim.machine.clock import SimClock
 from ottla.storage.store import LogStore
 
 
@@ -20,9 +20,9 @@ def test_a_flush_moves_the_recovery_point_to_what_was_there_when_it_began(tmp_pa
     place.append(5)
     flush.run()
     place.log.end_flush(flush)
-    assert place.log.log.recovery_point == 5
+    assert place.log.state.recovery_point == 5
     place.log.flush()
-    assert place.log.log.recovery_point == 10
+    assert place.log.state.recovery_point == 10
 
 
 def test_after_a_flush_nothing_is_lost_with_the_power() -> None:
@@ -43,8 +43,8 @@ def removals() -> dict[str, Callable[[Place], object]]:
     return {
         "truncate": lambda place: place.log.truncate(1),
         "restart": lambda place: place.log.restart(50),
-        "retain": lambda place: (place.log.delete_records(place.log.log.end_offset), place.log.retain(NOW)),
-        "purge": lambda place: (place.log.delete_records(place.log.log.end_offset), place.log.retain(NOW + 10**9)),
+        "retain": lambda place: (place.log.delete_records(place.log.state.end_offset), place.log.retain(NOW)),
+        "purge": lambda place: (place.log.delete_records(place.log.state.end_offset), place.log.retain(NOW + 10**9)),
     }
 
 
@@ -69,7 +69,7 @@ def test_a_segment_that_goes_during_a_flush_is_no_failure_of_the_disk(
     assert place.names() == present
     assert place.directory.failure is None
     place.append(3)
-    end = place.log.log.end_offset
+    end = place.log.state.end_offset
     assert place.offsets()[-3:] == [end - 3, end - 2, end - 1]
 
 

@@ -23,7 +23,7 @@ def filled(entry: Struct, entries: list[tuple[int, int]], *, reopened_after: int
             index.write_out()
             index.close()
             index = IndexFile(disk, PATH, entry, number)
-        index.extend([fields])
+        index.append(fields)
     return index
 
 
@@ -79,7 +79,7 @@ def test_one_look_up_after_the_other(steps: list[tuple[int, int]], asked: list[t
 def test_entries_are_in_the_file_after_writing_out() -> None:
     disk = in_memory().disk
     index = IndexFile(disk, PATH, OFFSET_ENTRY, 0)
-    index.extend([(1, 2)])
+    index.append((1, 2))
     assert not disk.exists(PATH)
     index.write_out()
     assert disk.size(PATH) == OFFSET_ENTRY.size
@@ -89,7 +89,7 @@ def test_cleared_is_empty() -> None:
     index = filled(OFFSET_ENTRY, [(number, number) for number in range(600)])
     index.clear()
     assert (len(index), index.last(), index.floor(99)) == (0, None, None)
-    index.extend([(5, 6)])
+    index.append((5, 6))
     assert index.floor(99) == (5, 6)
 
 
@@ -97,7 +97,7 @@ def test_a_file_shorter_than_its_entries_is_an_error() -> None:
     """Somebody else cut it while it was in use: nothing it says can be trusted."""
     disk = in_memory().disk
     index = IndexFile(disk, PATH, OFFSET_ENTRY, 0)
-    index.extend([(1, 2)])
+    index.append((1, 2))
     index.write_out()
     disk.open(PATH).truncate(3)
     with pytest.raises(OSError, match="shorter"):

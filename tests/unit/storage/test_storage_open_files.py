@@ -42,7 +42,7 @@ def test_long_log_holds_few_files_open_however_it_is_used(log: PartitionLog, tmp
         found = log.find_time(offset)
         assert found is not None
         assert found.offset == offset
-    assert log.log.end_offset == SEGMENTS
+    assert log.state.end_offset == SEGMENTS
     assert open_files_below(tmp_path) < 150
 
 
@@ -62,8 +62,8 @@ def test_segments_that_are_not_synced_are_never_let_go(tmp_path: Path) -> None:
     for offset in range(SEGMENTS):
         log.append_replicated(build_batch([Record(offset, offset, b"key", b"value")], leader_epoch=0))
         log.roll()
-    unsynced = [log.here.of(segment) for segment in log.log.segments[:-1]]
-    assert [log.here.of(segment) for segment in log.log.segments[:-1]] == unsynced
+    unsynced = [log.here.of(segment) for segment in log.state.segments[:-1]]
+    assert [log.here.of(segment) for segment in log.state.segments[:-1]] == unsynced
     assert open_files_below(tmp_path) > SEGMENTS
     unsynced.clear()
     log.flush()

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.config import Config
 from ottla.core.log.indexes import AbortedTxn
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import AppendOrigin
 from ottla.io.clock import SystemClock
 from ottla.io.disk import LocalDisk
 from ottla.kernel import ControlType, Record, build_batch, build_end_txn_marker
@@ -31,7 +31,7 @@ def begin(log: PartitionLog, producer_id: int) -> None:
 
 def abort(log: PartitionLog, producer_id: int) -> None:
     marker = build_end_txn_marker(ControlType.ABORT, 0, timestamp=NOW, producer_id=producer_id, producer_epoch=0)
-    log.append(bytearray(marker), 0, origin=Origin.COORDINATOR)
+    log.append(bytearray(marker), 0, origin=AppendOrigin.COORDINATOR)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -47,6 +47,6 @@ def test_inner_transaction_is_believed(tmp_path: Path, closed: bool) -> None:
 
     log = opened(tmp_path)
     with recording() as events:
-        assert log.aborted_transactions(0, log.log.end_offset) == [AbortedTxn(2, 1, 2, 0)]
+        assert log.aborted_transactions(0, log.state.end_offset) == [AbortedTxn(2, 1, 2, 0)]
     assert "txnindex.rebuilt" not in names(events)
     log.directory.close(clean=False)

@@ -9,9 +9,9 @@ from storage_samples import NOW, Place, in_memory
 
 from ottla.core.log import files
 from ottla.kernel import CorruptBatch, read_header
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import PowerLoss
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import PowerLoss
 from ottla.storage.recovery import LogDamaged
 
 TRIES = 30
@@ -98,13 +98,13 @@ def test_a_transaction_that_ended_above_the_watermark_is_undecided_after_a_resta
     place.end_txn(7, commit=True)
     place.log.roll()
     place.append(1)
-    assert place.log.log.last_stable_offset == 0
+    assert place.log.state.last_stable_offset == 0
     place.log.flush()
     place.checkpoint()
     log = place.reopen(clean=clean)
-    assert (log.log.high_watermark, log.log.last_stable_offset) == (1, 0)
+    assert (log.state.high_watermark, log.state.last_stable_offset) == (1, 0)
     place.commit()
-    assert log.log.last_stable_offset == 3
+    assert log.state.last_stable_offset == 3
 
 
 def test_deleted_records_that_were_not_synced_do_not_come_back_without_their_epoch():
@@ -115,7 +115,7 @@ def test_deleted_records_that_were_not_synced_do_not_come_back_without_their_epo
     place.commit()
     place.log.delete_records(6)
     for found in after_power_losses(place):
-        assert found.log.log.epochs.epoch_at(found.log.log.log_start_offset) == 1
+        assert found.log.state.epochs.epoch_at(found.log.state.log_start_offset) == 1
 
 
 def test_recovering_twice_gives_the_same_epochs_where_the_log_is_empty():
@@ -127,10 +127,10 @@ def test_recovering_twice_gives_the_same_epochs_where_the_log_is_empty():
     place.log.assign_epoch(5)
     place.log.flush()
     for found in after_power_losses(place):
-        assert found.log.log.epochs.latest == 5
-        first = list(found.log.log.epochs.entries)
+        assert found.log.state.epochs.latest == 5
+        first = list(found.log.state.epochs.entries)
         found.kill()
-        assert found.open().log.epochs.entries == first
+        assert found.open().state.epochs.entries == first
 
 
 def test_a_truncation_into_a_batch_before_the_log_start_takes_the_start_along():
@@ -140,9 +140,9 @@ def test_a_truncation_into_a_batch_before_the_log_start_takes_the_start_along():
     place.commit()
     place.log.delete_records(6)
     place.log.truncate(7)
-    assert (place.log.log.log_start_offset, place.log.log.end_offset) == (4, 4)
+    assert (place.log.state.log_start_offset, place.log.state.end_offset) == (4, 4)
     for found in after_power_losses(place):
-        assert found.log.log.end_offset <= 4
+        assert found.log.state.end_offset <= 4
         assert found.append(1).first_offset == found.offsets()[0]
 
 
@@ -160,7 +160,7 @@ def test_records_that_a_half_done_truncation_brings_back_have_their_epoch():
 
     starts = set()
     for found in at_every_crash_point(with_a_start_inside_a_batch, lambda place: place.log.truncate(7)):
-        state = found.log.log
+        state = found.log.state
         starts.add((state.log_start_offset, state.end_offset))
         if state.end_offset > state.log_start_offset:
             assert state.epochs.epoch_at(state.log_start_offset) == 3
@@ -182,7 +182,7 @@ def test_what_was_lost_below_the_log_start_leaves_no_outdated_producers():
     place.log.delete_records(4)
     kept = 0
     for found in after_power_losses(place):
-        state = found.log.log
+        state = found.log.state
         assert state.log_start_offset == 4
         if state.end_offset == 5 and (known := state.producers.by_id.get(7)) is not None:
             assert known.epoch == 1
@@ -199,10 +199,10 @@ def test_a_watermark_above_what_was_recovered_does_not_count_for_what_is_written
     place.commit()
     place.checkpoint()
     for found in after_power_losses(place):
-        if found.log.log.end_offset < 8:
+        if found.log.state.end_offset < 8:
             found.append(9)
             found.kill()
-            assert found.open().log.high_watermark <= 4
+            assert found.open().state.high_watermark <= 4
 
 
 def test_an_open_transaction_outlives_the_segments_it_began_in():
@@ -216,7 +216,7 @@ def test_an_open_transaction_outlives_the_segments_it_began_in():
     place.log.retain(NOW)
     assert place.bases() == [1]
     for found in after_power_losses(place):
-        assert found.log.log.producers.by_id[7].txn_first_offset == 0
+        assert found.log.state.producers.by_id[7].txn_first_offset == 0
 
 
 def test_retention_interrupted_between_two_segments_loses_nothing_and_opens_no_transaction():
@@ -242,7 +242,7 @@ def test_retention_interrupted_between_two_segments_loses_nothing_and_opens_no_t
     found.kill()
     found.open()
     assert found.offsets() == [2, 3, 4]
-    assert found.log.log.producers.by_id[7].txn_first_offset is None
+    assert found.log.state.producers.by_id[7].txn_first_offset is None
 
 
 def test_the_last_header_is_believed_only_with_its_crc():
@@ -279,7 +279,7 @@ def test_a_synced_snapshot_knows_more_than_the_batches_the_cleaner_left():
     place.write_bytes(place.file(0), log[read_header(log).size :])
     place.write_offsets(files.RECOVERY_POINTS, 2)
     place.open()
-    assert place.log.log.producers.by_id[7].last_sequence == 0
+    assert place.log.state.producers.by_id[7].last_sequence == 0
 
 
 def test_a_flush_makes_durable_what_a_killed_process_left():
@@ -299,7 +299,7 @@ def test_after_a_kill_a_new_segment_is_not_found_without_the_one_before_it():
     place.log.roll()
     place.append(3)
     for found in after_power_losses(place):
-        assert found.log.log.log_start_offset == 0
+        assert found.log.state.log_start_offset == 0
 
 
 def test_a_flush_makes_durable_whose_log_a_killed_process_had_begun():

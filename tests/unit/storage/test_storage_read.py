@@ -8,7 +8,7 @@ from storage_samples import NOW, Place, batch, in_memory, numbered, on_disk, rec
 
 from ottla.core.log import files
 from ottla.core.log.indexes import AbortedTxn
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import AppendOrigin
 from ottla.kernel import CorruptBatch, scan
 from ottla.observe.trace import recording
 from ottla.storage.segment_files import SegmentFiles
@@ -39,7 +39,7 @@ def bounds(place: Place) -> list[tuple[int, int]]:
 
 def test_offsets_are_given_without_gaps(filled: Place) -> None:
     assert filled.offsets() == list(range(24))
-    assert filled.log.log.end_offset == 24
+    assert filled.log.state.end_offset == 24
 
 
 def test_the_answer_names_the_offsets(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_what_a_leader_sends_is_taken_as_it_is_numbered(tmp_path: Path) -> None:
     sent = numbered(3, 2, leader_epoch=1) + numbered(9, leader_epoch=2)
     assert place.log.append_replicated(sent + numbered(10)[:-5])[:2] == (3, 9)  # type: ignore[index]
     assert place.read_bytes(place.file(0)) == sent
-    assert [tuple(entry) for entry in place.log.log.epochs.entries] == [(1, 3), (2, 9)]
+    assert [tuple(entry) for entry in place.log.state.epochs.entries] == [(1, 3), (2, 9)]
     assert place.log.append_replicated(b"") is None
 
 
@@ -137,7 +137,7 @@ def test_a_damaged_batch_of_a_leader_is_refused_and_nothing_is_written(tmp_path:
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatch):
         place.log.append_replicated(damaged)
-    assert place.log.log.end_offset == 0
+    assert place.log.state.end_offset == 0
 
 
 def test_a_follower_refuses_what_lies_before_its_end(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_producers_are_known_over_segments_and_restarts(tmp_path: Path, clean: b
     place = on_disk(tmp_path, segment_bytes=250)
     for number in range(10):
         place.append(producer_id=number % 2, sequence=number // 2)
-    before = place.log.log.producers.last_records()
-    assert place.reopen(clean=clean).log.producers.last_records() == before
+    before = place.log.state.producers.last_records()
+    assert place.reopen(clean=clean).state.producers.last_records() == before
     for base in place.bases()[1:]:
         assert place.disk.exists(place.file(base, files.SNAPSHOT))
 
@@ -200,10 +200,12 @@ def test_producers_are_known_over_segments_and_restarts(tmp_path: Path, clean: b
 def test_coordinators_append_without_sequences(tmp_path: Path) -> None:
     place = on_disk(tmp_path)
     place.append(producer_id=7, sequence=0, transactional=True)
-    place.log.append(bytearray(batch(producer_id=7, sequence=-1, transactional=True)), 0, origin=Origin.COORDINATOR)
+    place.log.append(
+        bytearray(batch(producer_id=7, sequence=-1, transactional=True)), 0, origin=AppendOrigin.COORDINATOR
+    )
     place.end_txn(7, commit=True)
     place.commit()
-    assert place.log.log.last_stable_offset == 3
+    assert place.log.state.last_stable_offset == 3
 
 
 # Transactions.
@@ -227,7 +229,7 @@ def test_aborted_transactions_are_found_for_every_range(tmp_path: Path, clean: b
     if clean is not None:
         place.checkpoint()
         place.reopen(clean=clean)
-    end = place.log.log.end_offset
+    end = place.log.state.end_offset
     for first in range(end):
         for upper in range(first + 1, end + 1):
             found = [txn[:3] for txn in place.log.aborted_transactions(first, upper)]
@@ -246,7 +248,7 @@ def test_only_the_aborted_transactions_among_what_was_read_are_told(tmp_path: Pa
         if number % 3:
             aborted.append((first, last))
     place.commit()
-    end = place.log.log.end_offset
+    end = place.log.state.end_offset
     for offset in range(end):
         for max_bytes in (1, 200, 350, EVERYTHING):
             records = place.log.read(offset, max_bytes, end)
@@ -276,7 +278,7 @@ def test_aborted_transactions_are_looked_for_only_where_there_are_any(
     def told(offset: int) -> list[int]:
         """The aborted transactions among one batch."""
         asked.clear()
-        end = place.log.log.end_offset
+        end = place.log.state.end_offset
         return [txn.first_offset for txn in place.log.aborted_among(place.log.read(offset, 1, end), offset, end)]
 
     def go_on() -> None:
@@ -289,18 +291,18 @@ def test_aborted_transactions_are_looked_for_only_where_there_are_any(
         place.append(2)
     go_on()
     monkeypatch.setattr(SegmentFiles, "aborted", counted)
-    assert len(place.log.log.segments) > 5
+    assert len(place.log.state.segments) > 5
     assert (told(0), asked) == ([], [])
 
     first = place.append(producer_id=7, sequence=0, transactional=True).first_offset
     place.end_txn(7, commit=False)
-    ends_in = place.log.log.active.base_offset
+    ends_in = place.log.state.active.base_offset
     for _ in range(20):
         place.append(2)
     go_on()
     assert (told(0), set(asked)) == ([], {ends_in})
     assert (told(first), set(asked)) == ([first], {ends_in})
-    after = place.log.log.segments[place.log.log.segment_at(first) + 2].base_offset
+    after = place.log.state.segments[place.log.state.segment_at(first) + 2].base_offset
     assert (told(after), asked) == ([], [])
 
 
@@ -314,8 +316,8 @@ def test_an_open_transaction_holds_the_last_stable_offset_after_a_restart(tmp_pa
     place.log.flush()
     place.checkpoint()
     place.reopen(clean=clean)
-    assert place.log.log.high_watermark == 5
-    assert place.log.log.last_stable_offset == 3
+    assert place.log.state.high_watermark == 5
+    assert place.log.state.last_stable_offset == 3
 
 
 # Rolling.
@@ -362,7 +364,7 @@ def test_jitter_is_drawn_for_every_segment() -> None:
     for _ in range(5):
         place.append()
         place.log.roll()
-    drawn = [segment.roll_jitter_ms for segment in place.log.log.segments[1:]]
+    drawn = [segment.roll_jitter_ms for segment in place.log.state.segments[1:]]
     assert all(0 <= jitter < 1000 for jitter in drawn)
     assert len(set(drawn)) > 1
 
@@ -409,7 +411,7 @@ def test_an_epoch_is_known_even_if_nothing_is_written_in_it(tmp_path: Path) -> N
     place.log.assign_epoch(2)
     place.log.flush()
     place.reopen(clean=False)
-    assert [tuple(entry) for entry in place.log.log.epochs.entries] == [(1, 0), (2, 1)]
+    assert [tuple(entry) for entry in place.log.state.epochs.entries] == [(1, 0), (2, 1)]
 
 
 def test_a_log_belongs_to_one_topic_id(tmp_path: Path) -> None:

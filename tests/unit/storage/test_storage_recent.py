@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from storage_samples import Place, in_memory, records_in
 
 from ottla.kernel import BatchHeader, Record, build_batch, read_header
-from ottla.storage.reading import Reading
+from ottla.storage.reading import LogReader
 from ottla.storage.recent import RecentBatches
-from ottla.storage.segment_files import Found
+from ottla.storage.segment_files import BatchFound
 
 
 def reads(place: Place) -> list[tuple[int, int, int, bytes]]:
     """What a reader gets at every offset under every bound, twice, since what one has read helps the next."""
-    end = place.log.log.end_offset
-    start = place.log.log.log_start_offset
+    end = place.log.state.end_offset
+    start = place.log.state.log_start_offset
     found = []
     for offset in range(start, end):
         for upper in (end, end, end - 1, end - 5):
@@ -33,17 +33,17 @@ def test_reads_are_those_of_the_index_whatever_happens_to_the_log() -> None:
     for _ in range(60):
         match choices.randrange(12):
             case 0:
-                place.log.truncate(max(place.log.log.end_offset - choices.randrange(8), 0))
+                place.log.truncate(max(place.log.state.end_offset - choices.randrange(8), 0))
             case 1:
                 place.log.roll()
             case 2:
-                place.log.restart(place.log.log.end_offset + choices.randrange(3))
+                place.log.restart(place.log.state.end_offset + choices.randrange(3))
             case _:
                 place.append(1 + choices.randrange(3), value=bytes(choices.randrange(40)))
         place.commit()
         log = place.log
         with_memory, remembered = reads(place), log._reading
-        log._reading = Reading(log.log, log.here, log._look_ups, RecentBatches())
+        log._reading = LogReader(log.state, log.here, log._look_ups, RecentBatches())
         assert with_memory == reads(place)
         log._reading = remembered
 
@@ -68,7 +68,7 @@ def test_batches_noted_together_are_remembered_as_one_by_one(runs: list[tuple[li
         headers = [header(len(noted) + number, size) for number, size in enumerate(sizes)]
         recent.note(headers, position)
         for written in headers:
-            noted.append(Found(position, written))
+            noted.append(BatchFound(position, written))
             position += written.size
         if is_asked:
             assert recent.beginning_at(noted[-1].header.base_offset) == noted[-1]
@@ -85,7 +85,7 @@ def test_who_catches_up_needs_the_index_once() -> None:
     log, asked = place.log, []
     locate = log._look_ups.locate
     log._look_ups.locate = lambda segment, offset: asked.append(offset) or locate(segment, offset)  # type: ignore[func-returns-value,method-assign]
-    offset, end = 0, log.log.end_offset
+    offset, end = 0, log.state.end_offset
     while offset < end:
         part = log.read(offset, 1000, end)
         assert log.is_warm(part)
@@ -97,7 +97,7 @@ def test_who_catches_up_needs_the_index_once() -> None:
 
 def cut_at_the_first_batch_after(place: Place, offset: int) -> int:
     """Have a reader's slice end within a batch; the offset that it goes on from."""
-    part = place.log.read(offset, 1000, place.log.log.end_offset)
+    part = place.log.read(offset, 1000, place.log.state.end_offset)
     assert place.log.is_warm(part)
     following = records_in(part)[1]
     assert following in place.log._reading._cuts
@@ -123,7 +123,7 @@ def test_where_a_slice_was_cut_is_not_believed_of_another_segment() -> None:
     for _ in range(60):
         place.append(value=bytes(50))
     following = cut_at_the_first_batch_after(place, 0)
-    segments = place.log.log.segments
+    segments = place.log.state.segments
     assert place.log._reading._where_cut(following)[0] is place.log._reading._cuts[following][1]
     segments[0] = copy(segments[0])
     assert place.log._reading._where_cut(following)[0] is None

@@ -43,8 +43,8 @@ def test_after_a_clean_shutdown_nothing_is_repaired(tmp_path: Path) -> None:
     assert repairs(events) == set()
     assert tree(place) == before
     assert place.offsets() == list(range(12))
-    assert place.log.log.recovery_point == 12
-    assert place.log.log.high_watermark == 12
+    assert place.log.state.recovery_point == 12
+    assert place.log.state.high_watermark == 12
 
 
 def test_a_clean_shutdown_counts_once(tmp_path: Path) -> None:
@@ -56,13 +56,13 @@ def test_a_clean_shutdown_counts_once(tmp_path: Path) -> None:
     assert not place.disk.exists(f"{place.root}/{files.CLEAN_SHUTDOWN}")
     place.append(2)
     place.kill()
-    assert place.open().log.end_offset == 14
+    assert place.open().state.end_offset == 14
 
 
 def test_a_new_log_is_empty_and_is_left_with_its_files(tmp_path: Path) -> None:
     """Kafka takes a segment without indexes for one that needs recovery."""
     place = on_disk(tmp_path)
-    assert place.log.log.end_offset == 0
+    assert place.log.state.end_offset == 0
     place.close()
     assert {files.file_name(0, kind) for kind in (files.LOG, files.OFFSET_INDEX, files.TIME_INDEX)} <= set(
         place.names()
@@ -86,11 +86,11 @@ def test_a_tail_torn_at_any_byte_is_cut_after_the_last_whole_batch() -> None:
         with recording() as events:
             place.open()
         end = (0, *ENDS)[sizes.index(whole)]
-        assert place.log.log.end_offset == end
+        assert place.log.state.end_offset == end
         assert place.disk.size(place.file(0)) == whole
         assert ("log.cut" in names(events)) == (whole != length)
         assert place.offsets() == list(range(end))
-        assert place.log.log.producers.last_records() == ({5: (end - 1, 0)} if end else {})
+        assert place.log.state.producers.last_records() == ({5: (end - 1, 0)} if end else {})
         place.kill()
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_batch_after_the_end_is_cut(tmp_path: Path, filler: bytes, le
     place.kill()
     data = place.read_bytes(place.file(0))
     place.write_bytes(place.file(0), data + (filler * length)[:length])
-    assert place.open().log.end_offset == 12
+    assert place.open().state.end_offset == 12
     assert place.read_bytes(place.file(0)) == data
 
 
@@ -123,7 +123,7 @@ def test_a_flipped_bit_ends_the_log_before_its_batch() -> None:
         end, within = (0, *ENDS)[number], bit // 8 - starts[number]
         assert place.offsets()[:end] == list(range(end))
         if not (within < 8 or 12 <= within < 16):
-            assert place.log.log.end_offset == end
+            assert place.log.state.end_offset == end
             assert place.read_bytes(place.file(0)) == data[: starts[number]]
         place.kill()
 
@@ -137,7 +137,7 @@ def test_segments_after_the_cut_are_dropped(tmp_path: Path) -> None:
     place.open()
     assert place.bases() == bases[:2]
     assert not place.disk.exists(place.file(bases[2]))
-    assert place.append().first_offset == place.log.log.end_offset - 1
+    assert place.append().first_offset == place.log.state.end_offset - 1
 
 
 def test_recovering_twice_is_recovering_once() -> None:
@@ -155,7 +155,7 @@ def test_recovering_twice_is_recovering_once() -> None:
     assert {name: data for name, data in tree(place).items() if name.endswith(files.LOG)} == {
         name: data for name, data in first.items() if name.endswith(files.LOG)
     }
-    assert place.log.log.producers.last_records() == {5: (place.log.log.end_offset - 1, 0)}
+    assert place.log.state.producers.last_records() == {5: (place.log.state.end_offset - 1, 0)}
 
 
 def test_after_recovery_the_indexes_are_those_of_a_log_that_never_crashed() -> None:
@@ -225,7 +225,7 @@ def test_partition_metadata_torn_before_the_first_sync_is_no_damage(tmp_path: Pa
 @pytest.mark.parametrize("damage", ["missing", "torn", "flipped"])
 def test_a_bad_snapshot_is_made_up_for_by_the_log(tmp_path: Path, clean: bool, damage: str) -> None:
     place = fill(on_disk(tmp_path, segment_bytes=300))
-    before = place.log.log.producers.last_records()
+    before = place.log.state.producers.last_records()
     if clean:
         place.close()
     else:
@@ -237,20 +237,20 @@ def test_a_bad_snapshot_is_made_up_for_by_the_log(tmp_path: Path, clean: bool, d
             place.disk.remove(path)
             if damage != "missing":
                 place.write_bytes(path, data[:-1] if damage == "torn" else bytes([*data[:-1], data[-1] ^ 1]))
-    assert place.open().log.producers.last_records() == before
+    assert place.open().state.producers.last_records() == before
 
 
 def test_epochs_are_rebuilt_from_the_batches(tmp_path: Path) -> None:
     place = on_disk(tmp_path, segment_bytes=200)
     for number in range(6):
         place.append(leader_epoch=number // 2)
-    before = list(place.log.log.epochs.entries)
+    before = list(place.log.state.epochs.entries)
     place.close()
     place.write_bytes(f"{place.path}/{files.LEADER_EPOCHS}", b"0\n9\n")
     with recording() as events:
         place.open()
     assert "epochs.rebuilt" in names(events)
-    assert place.log.log.epochs.entries == before
+    assert place.log.state.epochs.entries == before
 
 
 def test_index_files_without_a_log_go(tmp_path: Path) -> None:
@@ -268,8 +268,8 @@ def test_a_log_start_past_the_end_restarts_the_log_there(tmp_path: Path) -> None
     place.write_offsets(files.LOG_STARTS, 50)
     for _ in range(2):
         place.open()
-        assert (place.log.log.log_start_offset, place.log.log.end_offset) == (50, 50)
-        assert place.log.log.epochs.entries == []
+        assert (place.log.state.log_start_offset, place.log.state.end_offset) == (50, 50)
+        assert place.log.state.epochs.entries == []
         place.kill()
 
 
@@ -292,10 +292,10 @@ def test_the_watermark_comes_back_and_never_past_the_end(tmp_path: Path) -> None
     place.checkpoint()
     place.kill()
     place.write_offsets(files.HIGH_WATERMARKS, 5)
-    assert place.open().log.high_watermark == 5
+    assert place.open().state.high_watermark == 5
     place.kill()
     place.write_offsets(files.HIGH_WATERMARKS, 500)
-    assert place.open().log.high_watermark == 12
+    assert place.open().state.high_watermark == 12
 
 
 def test_a_gap_inside_a_segment_is_legal(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_snapshot_where_a_segment_begins_above_the_recovery_point_is_not_belie
     place.kill()
     snapshot_of_a_stranger(place, place.bases()[1])
     place.open()
-    assert list(place.log.log.producers.by_id) == [5]
+    assert list(place.log.state.producers.by_id) == [5]
 
 
 def test_a_snapshot_within_a_segment_above_the_recovery_point_is_not_believed(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_snapshot_within_a_segment_above_the_recovery_point_is_not_believed(tm
     place.write_offsets(files.RECOVERY_POINTS, 11)
     snapshot_of_a_stranger(place, 12)
     place.open()
-    assert list(place.log.log.producers.by_id) == [5]
+    assert list(place.log.state.producers.by_id) == [5]
 
 
 def test_a_flipped_marker_below_the_recovery_point_commits_nothing() -> None:

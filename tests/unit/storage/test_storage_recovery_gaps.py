@@ -24,7 +24,7 @@ def end_after_recovery(directory: Path, policy: str) -> int:
     config = Config.of({"cleanup.policy": policy})
     log = PartitionLog(held, "topic", 0, config, SystemClock(), random.Random(1))
     held.close(clean=False)
-    return log.log.end_offset
+    return log.state.end_offset
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_a_snapshot_above_the_recovery_point_is_not_believed(synced: int, rolled
     batch = len(data) // (9 if rolled else 6)
     data[5 * batch - 1] ^= 1
     place.write_bytes(place.file(0), bytes(data))
-    log = place.open().log
+    log = place.open().state
     assert (log.end_offset, place.offsets()) == (4, [0, 1, 2, 3])
     assert log.producers.by_id[5].last_sequence == 3
 
@@ -45,5 +45,5 @@ def test_a_snapshot_above_the_recovery_point_is_not_believed(synced: int, rolled
 @pytest.mark.parametrize("rolled", [False, True])
 def test_nothing_is_lost_where_the_snapshot_is_at_the_recovery_point(rolled: bool) -> None:
     place = left_with_a_snapshot_at_6(rolled=rolled)
-    log = place.open().log
+    log = place.open().state
     assert (log.end_offset, log.producers.by_id[5].last_sequence) == ((10, 9) if rolled else (6, 5))

@@ -12,8 +12,8 @@ from ottla.core.log import files
 from ottla.core.log.files import parse_file
 from ottla.kernel import scan
 from ottla.observe.trace import Event, recording
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import PowerLoss
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import PowerLoss
 
 SEGMENTS = 20
 
@@ -21,7 +21,7 @@ SEGMENTS = 20
 def long_log(place: Place) -> Place:
     """Batches of two records, three to a segment, all synced but what is in the last one."""
     while len(place.bases()) < SEGMENTS:
-        place.append(2, timestamp=NOW + place.log.log.end_offset, producer_id=7, sequence=place.log.log.end_offset)
+        place.append(2, timestamp=NOW + place.log.state.end_offset, producer_id=7, sequence=place.log.state.end_offset)
     place.append(2, timestamp=NOW + 10**6)
     place.commit()
     while place.log.is_unsynced_beside_the_active_segment:
@@ -47,13 +47,13 @@ def test_a_flipped_bit_in_a_segment_that_was_synced_costs_that_batch_and_no_othe
     """After kill -9 the log was cut there and 15 later segments were removed: 15,599 acknowledged records gone. Kafka
     keeps all 20,000."""
     place = long_log(on_disk(tmp_path, segment_bytes=300))
-    fifth, end_offset = place.bases()[4], place.log.log.end_offset
+    fifth, end_offset = place.bases()[4], place.log.state.end_offset
     place.kill()
     damage(place, fifth)
     place.open()
-    assert place.log.log.end_offset == end_offset
+    assert place.log.state.end_offset == end_offset
     assert len(place.bases()) == SEGMENTS
-    assert place.log.log.producers.by_id[7].last_sequence >= 0
+    assert place.log.state.producers.by_id[7].last_sequence >= 0
     bad = place.log.read(fifth, 1, end_offset).read()
     assert "CRC" in str(scan(bad).fault)
     for offset in (0, fifth - 1, fifth + 2, end_offset - 1):
@@ -78,9 +78,9 @@ def test_after_a_crash_only_what_is_past_the_recovery_point_is_read(tmp_path: Pa
     place.disk = CountingDisk()
     CountingFile.read_bytes = 0
     place.open()
-    assert place.log.log.end_offset == 190
+    assert place.log.state.end_offset == 190
     assert 95_000 < CountingFile.read_bytes < 150_000, "the active segment, and no other"
-    assert place.log.log.recovery_point == 171
+    assert place.log.state.recovery_point == 171
 
 
 def test_a_closed_segment_whose_indexes_may_not_be_synced_is_read_again() -> None:
@@ -112,7 +112,7 @@ def test_recovery_syncs_what_it_has_read_again(tmp_path: Path) -> None:
     for _ in range(12):
         place.append(2)
     place.reopen(clean=False)
-    assert place.log.log.recovery_point == place.bases()[-1] > 0
+    assert place.log.state.recovery_point == place.bases()[-1] > 0
 
 
 # Setting aside.
@@ -177,7 +177,7 @@ def test_a_torn_end_is_cut_and_not_kept(tmp_path: Path, lost: int) -> None:
     place.write_bytes(place.file(0), data[:-lost])
     with recording() as events:
         place.open()
-    assert place.log.log.end_offset < 4
+    assert place.log.state.end_offset < 4
     if len(data) // 2 != lost:
         assert the_one(events, "log.cut").fields["set_aside"] is None
     assert not [path for path in Path(place.path).iterdir() if path.is_dir()]
@@ -209,7 +209,7 @@ def test_a_log_start_past_the_end_sets_aside_what_there_was(tmp_path: Path) -> N
     place.write_offsets(files.LOG_STARTS, 50)
     with recording() as events:
         place.open()
-    assert place.log.log.log_start_offset == place.log.log.end_offset == 50
+    assert place.log.state.log_start_offset == place.log.state.end_offset == 50
     assert (aside_of(place) / files.file_name(0, files.LOG)).read_bytes() == before
     assert the_one(events, "log.restarted").fields["set_aside"] == str(aside_of(place))
 
@@ -228,12 +228,12 @@ def test_what_recovery_has_cut_off_does_not_come_back_with_a_power_loss() -> Non
         assert isinstance(place.disk, SimDisk)
         place.disk = place.disk.after_power_loss(Random(seed))
         place.open()
-        end_offset = place.log.log.end_offset
+        end_offset = place.log.state.end_offset
         place.close()
         assert isinstance(place.disk, SimDisk)
         place.disk = place.disk.after_power_loss(Random(seed + 1))
         place.open()
-        assert place.log.log.end_offset == end_offset
+        assert place.log.state.end_offset == end_offset
         assert place.offsets() == list(range(end_offset))
 
 

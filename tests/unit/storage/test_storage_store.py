@@ -17,10 +17,10 @@ from ottla.core.log import files
 from ottla.core.log.files import parse_directory
 from ottla.io.ports import Disk
 from ottla.observe.trace import Event, names, recording
-from ottla.sim import loop as sim_loop
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import EIO, Fault
+from ottla.sim.machine import loop as sim_loop
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import EIO, Fault
 from ottla.storage.log_directory import DirectoryInUse, WrongDirectory
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.store import LogStore, NewLog
@@ -78,7 +78,7 @@ def test_logs_are_found_again_after_a_clean_close(tmp_path: Path) -> None:
         with recording() as events:
             store = await opened(paths)
         assert where(store) == placed
-        assert [store.get("topic", partition).log.end_offset for partition in range(4)] == [0, 1, 2, 3]
+        assert [store.get("topic", partition).state.end_offset for partition in range(4)] == [0, 1, 2, 3]
         left = [event.fields["left"] for event in events if event.name == "directory.opened"]
         assert left == ["cleanly", "cleanly"]
         assert not any(event.warning for event in events)
@@ -125,7 +125,7 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later(tmp_path: Path) ->
         clock = SimClock()
         store = await opened([str(tmp_path)], clock=clock)
         old = make(store, "topic", records=5)
-        old.log.advance_high_watermark(5)
+        old.state.advance_high_watermark(5)
         store.checkpoint()
         held = old.read(0, 1000, 5)
         expected = held.read()
@@ -133,13 +133,13 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later(tmp_path: Path) ->
         (doomed,) = [path.name for path in tmp_path.iterdir() if (p := parse_directory(path.name)) and p.fate]
         assert refusal(store.get, "topic", 0) is Error.UNKNOWN_TOPIC_OR_PARTITION
         new = make(store, "topic", records=1)
-        assert (new.log.end_offset, new.log.log_start_offset, new.log.high_watermark) == (1, 0, 0)
+        assert (new.state.end_offset, new.state.log_start_offset, new.state.high_watermark) == (1, 0, 0)
         assert len(expected) > 0
         await store.purge(clock.wall_ms() + 59_999)
         assert (tmp_path / doomed).exists()
         await store.purge(clock.wall_ms() + 60_000)
         assert not (tmp_path / doomed).exists()
-        assert new.log.end_offset == 1
+        assert new.state.end_offset == 1
         await store.close()
 
     asyncio.run(scenario())
@@ -191,8 +191,8 @@ def test_deleting_many_costs_as_many_syncs_as_deleting_one(tmp_path: Path) -> No
         disk = SyncCounting()
         store = await opened([str(tmp_path / str(partitions))], disk)
         for partition in range(partitions):
-            make(store, "topic", partition, records=1).log.advance_high_watermark(1)
-        make(store, "other", records=1).log.advance_high_watermark(1)
+            make(store, "topic", partition, records=1).state.advance_high_watermark(1)
+        make(store, "other", records=1).state.advance_high_watermark(1)
         store.checkpoint()
         disk.syncs = 0
         store.delete(*(("topic", partition) for partition in range(partitions)))
@@ -211,8 +211,8 @@ def test_deleting_in_parts_costs_the_syncs_of_one(tmp_path: Path) -> None:
         disk = SyncCounting()
         store = await opened([str(tmp_path / str(partitions))], disk)
         for partition in range(partitions):
-            make(store, f"topic{partition}", records=1).log.advance_high_watermark(1)
-        make(store, "other", records=1).log.advance_high_watermark(1)
+            make(store, f"topic{partition}", records=1).state.advance_high_watermark(1)
+        make(store, "other", records=1).state.advance_high_watermark(1)
         store.checkpoint()
         disk.syncs = 0
         for partition in range(partitions):
@@ -276,14 +276,14 @@ def test_a_new_log_inherits_nothing_from_one_whose_removal_a_crash_cut_short(tmp
     async def scenario() -> None:
         store = await opened([str(tmp_path)])
         old = make(store, "topic", records=9)
-        old.log.advance_high_watermark(old.log.end_offset)
+        old.state.advance_high_watermark(old.state.end_offset)
         old.delete_records(5)
         store.checkpoint()
         for directory in store.directories:
             directory.close(clean=False)
         os.rename(tmp_path / "topic-0", tmp_path / f"topic-0.{'0' * 32}-delete")
         store = await opened([str(tmp_path)])
-        log = make(store, "topic").log
+        log = make(store, "topic").state
         assert (log.log_start_offset, log.recovery_point, log.end_offset) == (0, 0, 0)
         assert ("topic", 0) not in store.directories[0].log_starts
         await store.close()
@@ -415,7 +415,7 @@ def test_a_damaged_log_is_offline_by_itself_and_its_directory_never_counts_as_cl
         for _ in range(2):
             store = await opened([str(tmp_path)])
             assert refusal(store.get, "bad", 0) is Error.KAFKA_STORAGE_ERROR
-            assert store.get("good", 0).log.end_offset == 2
+            assert store.get("good", 0).state.end_offset == 2
             await store.close()
             assert not (tmp_path / files.CLEAN_SHUTDOWN).exists()
 

@@ -11,7 +11,7 @@ from storage_samples import NOW, Place, in_memory, on_disk
 
 from ottla.core.log import files
 from ottla.observe.trace import names, recording
-from ottla.sim.disk import SimDisk
+from ottla.sim.machine.disk import SimDisk
 
 
 def filled(place: Place, segments: int, **more: int) -> Place:
@@ -76,7 +76,7 @@ def test_it_outlives_a_crash_and_covers_what_was_closed_before(tmp_path: Path) -
     place.checkpoint()
     place.reopen(clean=False)
     assert offset_at(place, 14) == 14
-    assert not any(segment.times_known for segment in place.log.log.segments[:10])
+    assert not any(segment.times_known for segment in place.log.state.segments[:10])
     for number in range(1, 11):
         assert offset_at(place, number) == number - 1
 
@@ -193,7 +193,7 @@ def test_without_one_the_times_of_many_segments_are_learned_in_a_thread(tmp_path
     assert place.log.must_learn_times
     learned(place)
     assert not place.log.must_learn_times
-    assert all(segment.times_known for segment in place.log.log.segments)
+    assert all(segment.times_known for segment in place.log.state.segments)
     for number in range(1, 61):
         assert offset_at(place, number) == number - 1
 

@@ -12,9 +12,9 @@ from storage_samples import KEY, NOW, Place, batch, config, in_memory
 from ottla.core.log import files
 from ottla.core.log.checkpoints import decode_epochs, decode_offsets
 from ottla.observe.trace import names, recording
-from ottla.sim import loop as sim_loop
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import EIO, Fault
+from ottla.sim.machine import loop as sim_loop
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import EIO, Fault
 from ottla.storage.atomic import read_whole
 from ottla.storage.partition_log import Flush, PartitionLog
 from ottla.storage.store import LogStore
@@ -57,7 +57,7 @@ def test_an_epoch_that_begins_while_a_flush_runs_does_not_keep_the_one_before_fr
     flush = place.log.begin_flush()
     place.log.assign_epoch(2)
     finish(place, flush)
-    assert place.log.log.recovery_point == 2
+    assert place.log.state.recovery_point == 2
     written = read_whole(place.disk, f"{place.log.here.path}/{files.LEADER_EPOCHS}")
     assert written is not None
     assert [(entry.epoch, entry.start_offset) for entry in decode_epochs(written)] == [(1, 0), (2, 2)]
@@ -75,10 +75,10 @@ def test_a_flush_does_not_count_on_another_that_has_not_run(segment_bytes: int) 
         place.append(2)
     second = place.log.begin_flush()
     finish(place, second)
-    assert place.log.log.recovery_point == 12
+    assert place.log.state.recovery_point == 12
     kept_in_all_power_losses(place, 12)
     finish(place, first)
-    assert place.log.log.recovery_point == 12
+    assert place.log.state.recovery_point == 12
 
 
 def test_flushes_in_threads_wait_for_each_other() -> None:
@@ -93,7 +93,7 @@ def test_flushes_in_threads_wait_for_each_other() -> None:
 
     told = sim_loop.run(main, 1, place.clock)
     assert all(isinstance(one, Refused) for one in told)
-    assert place.log.log.recovery_point == 0
+    assert place.log.state.recovery_point == 0
 
 
 def test_a_failed_sync_is_noted_though_nobody_waits_for_it() -> None:
@@ -131,11 +131,11 @@ def test_a_flush_without_descriptors_is_refused_and_the_next_one_does_all_of_it(
         place.append(2, leader_epoch=number)
     disk_of(place).faults.append(Fault(EMFILE, operations=OPENS, nth=nth))
     if refused_for_want_of_files(place.log.flush):
-        assert place.log.log.recovery_point == 0
+        assert place.log.state.recovery_point == 0
         place.log.flush()
     disk_of(place).faults.clear()
     assert place.directory.failure is None
-    assert place.log.log.recovery_point == 12
+    assert place.log.state.recovery_point == 12
     kept_in_all_power_losses(place, 12)
 
 
@@ -165,10 +165,10 @@ def test_an_operation_without_descriptors_can_be_done_again(what: str) -> None:
         place.reopen(clean=True)
         place.commit()
         disk_of(place).faults.append(Fault(EMFILE, operations=OPENS, nth=nth))
-        end_offset = place.log.log.end_offset
+        end_offset = place.log.state.end_offset
         if refused_for_want_of_files(lambda place=place: operations()[what](place)):
             refusals += 1
-            assert place.log.log.end_offset == end_offset, "refused, so it is not there"
+            assert place.log.state.end_offset == end_offset, "refused, so it is not there"
             operations()[what](place)
         disk_of(place).faults.clear()
         assert place.directory.failure is None
@@ -176,7 +176,7 @@ def test_an_operation_without_descriptors_can_be_done_again(what: str) -> None:
         if what == "abort":
             assert [txn.first_offset for txn in place.log.aborted_transactions(0, 9)] == [6]
         offsets = place.offsets()
-        assert offsets[-1] == place.log.log.end_offset - 1
+        assert offsets[-1] == place.log.state.end_offset - 1
         place.log.flush()
         place.checkpoint()
         place.reopen(clean=False)
@@ -253,7 +253,7 @@ def test_what_was_closed_is_synced_with_its_indexes_and_moves_the_recovery_point
             assert place.file(base_offset, kind) in synced
     assert place.file(active) not in synced
     place.log.end_flush(flush)
-    assert place.log.log.recovery_point == active
+    assert place.log.state.recovery_point == active
     assert place.log.is_unsynced_beside_the_active_segment, "the names of the snapshots"
     finish(place, place.log.begin_flush(active=False))
     assert not place.log.is_unsynced_beside_the_active_segment
@@ -280,10 +280,10 @@ def test_a_node_syncs_closed_segments_by_itself_and_writes_the_recovery_point_do
             await asyncio.sleep(0)
         while log.is_unsynced_beside_the_active_segment:
             await asyncio.sleep(1)
-        assert log.log.recovery_point == log.log.active.base_offset > 0
+        assert log.state.recovery_point == log.state.active.base_offset > 0
         await upkeep.checkpoint()
         file = disk.open(f"/d/{files.RECOVERY_POINTS}", writable=False)
-        assert decode_offsets(file.read(0, file.size())) == {KEY: log.log.recovery_point}
+        assert decode_offsets(file.read(0, file.size())) == {KEY: log.state.recovery_point}
         syncing.cancel()
 
     in_store(scenario)
@@ -301,7 +301,7 @@ def test_a_sync_that_found_no_descriptor_is_tried_again() -> None:
                 log.append(bytearray(batch(2)), 0)
             await asyncio.sleep(5)
         assert "flush.failed" in names(events)
-        assert log.log.recovery_point == log.log.active.base_offset > 0
+        assert log.state.recovery_point == log.state.active.base_offset > 0
         syncing.cancel()
 
     in_store(scenario)
@@ -326,8 +326,8 @@ def test_a_log_deleted_while_it_waits_for_its_sync_is_left_alone() -> None:
         await flushing
         await asyncio.sleep(5)
         assert store.directories[0].failure is None
-        assert again.log.end_offset == 0
-        assert again.log.epochs.entries == []
+        assert again.state.end_offset == 0
+        assert again.state.epochs.entries == []
         again.append(bytearray(batch(1)), 0)
         assert again.read(0, 1000, 1).read()
         syncing.cancel()

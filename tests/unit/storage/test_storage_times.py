@@ -108,7 +108,7 @@ def test_a_segment_that_becomes_active_again_keeps_its_times() -> None:
     place.reopen(clean=True)
     place.log.truncate(5)
     assert place.bases() == [0]
-    assert place.log.log.end_offset == 5
+    assert place.log.state.end_offset == 5
     place.log.append_replicated(numbered(5, timestamp=NOW + 50))
     place.log.append_replicated(numbered(6, timestamp=NOW + 200))
     for wanted, offset in ((NOW + 100, 0), (NOW + 150, 6), (NOW + 200, 6)):

@@ -39,20 +39,20 @@ def test_truncation_at_every_offset_leaves_a_log_that_goes_on(clean: bool | None
             place.reopen(clean=clean)
         place.log.truncate(offset)
         end = max(start for start in STARTS if start <= offset)
-        state = place.log.log
+        state = place.log.state
         assert state.end_offset == end
         assert (state.high_watermark, state.recovery_point <= end) == (min(18, end), True)
         assert place.offsets() == list(range(end))
         fill_up_to(fresh, end)
-        assert state.producers.last_records() == fresh.log.log.producers.last_records()
-        assert state.epochs.entries == fresh.log.log.epochs.entries
+        assert state.producers.last_records() == fresh.log.state.producers.last_records()
+        assert state.epochs.entries == fresh.log.state.epochs.entries
         assert place.append(2, leader_epoch=9).first_offset == end
         assert place.offsets() == list(range(end + 2))
         before = state.producers.last_records()
         place.checkpoint()
         place.reopen(clean=False)
         assert place.offsets() == list(range(end + 2))
-        assert place.log.log.producers.last_records() == before
+        assert place.log.state.producers.last_records() == before
         found = place.log.find_max_timestamp()
         assert found is not None
 
@@ -63,7 +63,7 @@ def test_truncation_past_the_end_does_nothing(tmp_path: Path) -> None:
         place.log.truncate(18)
         place.log.truncate(99)
     assert events == []
-    assert place.log.log.end_offset == 18
+    assert place.log.state.end_offset == 18
 
 
 def test_truncation_takes_aborted_transactions_back(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_truncation_takes_aborted_transactions_back(tmp_path: Path) -> None:
     place.append()
     place.commit()
     assert [txn.first_offset for txn in place.log.aborted_transactions(0, 4)] == [0]
-    assert place.log.log.last_stable_offset == 2
+    assert place.log.state.last_stable_offset == 2
 
 
 def test_a_flush_under_way_does_not_vouch_for_what_was_written_after_a_truncation(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_flush_under_way_does_not_vouch_for_what_was_written_after_a_truncatio
     place.log.truncate(0)
     place.append(20)
     place.log.end_flush(flush)
-    assert place.log.log.recovery_point == 0
+    assert place.log.state.recovery_point == 0
 
 
 def test_a_crash_right_after_truncation_does_not_trust_the_old_recovery_point(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_crash_right_after_truncation_does_not_trust_the_old_recovery_point(tm
     place.kill()
     place.write_bytes(place.file(0), place.read_bytes(place.file(0))[: size - 3])
     place.open()
-    assert place.log.log.end_offset == 4
+    assert place.log.state.end_offset == 4
 
 
 def test_restart_begins_anew_and_empty(tmp_path: Path) -> None:
@@ -116,15 +116,15 @@ def test_restart_begins_anew_and_empty(tmp_path: Path) -> None:
     place = fill(on_disk(tmp_path, segment_bytes=300))
     place.log.restart(100)
     assert place.bases() == [100]
-    state = place.log.log
+    state = place.log.state
     assert (state.log_start_offset, state.end_offset, state.high_watermark) == (100, 100, 100)
     assert (state.producers.by_id, state.epochs.entries) == ({}, [])
     place.log.append_replicated(numbered(100, 5, leader_epoch=4))
     for clean in (False, True):
         place.reopen(clean=clean)
         assert place.offsets() == list(range(100, 105))
-        assert place.log.log.log_start_offset == 100
-        assert [tuple(entry) for entry in place.log.log.epochs.entries] == [(4, 100)]
+        assert place.log.state.log_start_offset == 100
+        assert [tuple(entry) for entry in place.log.state.epochs.entries] == [(4, 100)]
 
 
 def test_truncation_before_the_first_segment_restarts_there(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_truncation_before_the_first_segment_restarts_there(tmp_path: Path) -> N
     place.log.restart(50)
     place.log.append_replicated(numbered(50, 5))
     place.log.truncate(20)
-    assert (place.log.log.log_start_offset, place.log.log.end_offset) == (20, 20)
+    assert (place.log.state.log_start_offset, place.log.state.end_offset) == (20, 20)
     place.log.append_replicated(numbered(20))
     place.reopen(clean=False)
     assert place.offsets() == [20]
@@ -148,9 +148,9 @@ def test_deleted_records_stay_deleted(tmp_path: Path, clean: bool) -> None:
         assert place.log.delete_records(start) == start
         place.checkpoint()
         place.reopen(clean=clean)
-        assert place.log.log.log_start_offset == start
+        assert place.log.state.log_start_offset == start
         assert place.offsets() == list(range(start, 18))
-        assert place.log.log.epochs.entries[0].start_offset == start
+        assert place.log.state.epochs.entries[0].start_offset == start
 
 
 def test_deleting_less_than_before_changes_nothing(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_retention_by_time_moves_the_log_start(tmp_path: Path) -> None:
     assert place.log.retain(NOW + 1000) == 0
     removed = place.log.retain(NOW + 1004)
     assert removed > 0
-    assert place.log.log.log_start_offset == bases[removed] == place.bases()[0]
+    assert place.log.state.log_start_offset == bases[removed] == place.bases()[0]
     assert place.offsets() == list(range(bases[removed], 18))
 
 
@@ -203,7 +203,7 @@ def test_when_all_is_old_the_active_segment_is_closed_and_goes_too(tmp_path: Pat
 def test_retention_by_size(tmp_path: Path) -> None:
     place = fill(on_disk(tmp_path, segment_bytes=300, retention_bytes=300, retention_ms=-1))
     place.log.retain(NOW)
-    state = place.log.log
+    state = place.log.state
     assert state.size >= 300
     assert state.size - state.segments[0].size < 300
 
@@ -240,25 +240,25 @@ def test_what_was_out_of_use_is_removed_at_the_next_open(tmp_path: Path) -> None
     place.log.retain(NOW)
     place.reopen(clean=True)
     assert not any(name.endswith(files.DELETED) for name in place.names())
-    assert place.log.log.log_start_offset == 18
+    assert place.log.state.log_start_offset == 18
 
 
 def test_producers_outlive_the_segments_that_retention_removes(tmp_path: Path) -> None:
     """The next sequence is still known, live and after a crash."""
     place = fill(on_disk(tmp_path, segment_bytes=300))
-    before = place.log.log.producers.last_records()
+    before = place.log.state.producers.last_records()
     place.log.delete_records(18)
     place.log.retain(NOW)
-    assert place.log.log.producers.last_records() == before
+    assert place.log.state.producers.last_records() == before
     place.checkpoint()
     place.reopen(clean=False)
-    assert place.log.log.producers.last_records() == before
+    assert place.log.state.producers.last_records() == before
 
 
 def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
     place = fill(on_disk(tmp_path))
     place.log.expire_producers(NOW + 86_400_000 + 7)
-    assert list(place.log.log.producers.by_id) == [0]
+    assert list(place.log.state.producers.by_id) == [0]
 
 
 def test_the_log_start_is_written_down_before_files_go(tmp_path: Path) -> None:

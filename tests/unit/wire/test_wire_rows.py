@@ -15,7 +15,7 @@ from ottla.wire.api.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.wire.codec import Malformed, decode, encode
-from ottla.wire.rows import Rows, column
+from ottla.wire.rows import ColumnarArray, column
 
 VERSIONS = OffsetCommitRequest.__message__.versions  # type: ignore[attr-defined]
 
@@ -40,7 +40,7 @@ def read(partitions: list[OffsetCommitRequestPartition], version: int) -> Any:
 def test_equal_elements_are_rows_whatever_their_number(version: int, metadata: str | None, count: int) -> None:
     given_ones = [partition(number, metadata) for number in range(count)]
     told = read(given_ones, version)
-    assert isinstance(told, Rows)
+    assert isinstance(told, ColumnarArray)
     assert list(column(told, "partition_index")) == list(range(count))
     assert list(column(told, "committed_metadata")) == [metadata] * count
     assert len(told) == count
@@ -70,13 +70,13 @@ def test_tagged_fields_of_an_element_are_skipped() -> None:
     whole = encode(commit([partition(number) for number in range(8)]), 8)
     with_tag = whole[:-3] + b"\1\5\2xy" + whole[-2:]  # The last partition's; then come the topic's and the request's.
     told = decode(OffsetCommitRequest, 8, with_tag).topics[0].partitions
-    assert not isinstance(told, Rows)
+    assert not isinstance(told, ColumnarArray)
     assert told == [partition(number) for number in range(8)]
 
 
 def test_rows_are_encoded_as_their_elements_in_every_version() -> None:
     """Their bytes are kept; those of one version are not another's."""
-    rows: Rows[OffsetCommitResponsePartition] = Rows(
+    rows: ColumnarArray[OffsetCommitResponsePartition] = ColumnarArray(
         OffsetCommitResponsePartition, 3, {"partition_index": (5, 6, 7), "error_code": (0, 3, 0)}
     )
     for _ in range(2):

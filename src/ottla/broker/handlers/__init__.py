@@ -1,1 +1,1 @@
-"""One function per API; `dispatch.ROUTES` names them."""
+"""The handlers: one function per API; `dispatch.ROUTES` lists them."""

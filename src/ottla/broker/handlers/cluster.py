@@ -1,10 +1,9 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: who is there and who leads what."""
+"""Metadata, DescribeCluster, DescribeTopicPartitions: brokers, topics and leaders."""
 
 from bisect import bisect_left
 from typing import Final
 
-from ottla.broker.dispatch import Call
-from ottla.broker.handlers.topics import make_topics
+from ottla.broker.network.dispatch import Call
 from ottla.config import AUTO_CREATE_TOPICS_ENABLE
 from ottla.config.network import MAX_REQUEST_PARTITION_SIZE_LIMIT
 from ottla.core.metadata.names import is_internal, name_fault
@@ -15,7 +14,7 @@ from ottla.core.metadata.views import (
     topic_missing,
     topic_seen,
 )
-from ottla.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.api.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.api.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -26,7 +25,7 @@ from ottla.wire.api.metadata import MetadataRequest, MetadataRequestTopic, Metad
 from ottla.wire.errors import Error, Refused
 from ottla.wire.types import NO_UUID
 
-# Which operations there are, by the bits of Kafka's codes; without an authoriser all of them are allowed.
+# The allowed operations as a bit field of Kafka's codes. Without an authoriser all operations are allowed.
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 _NOT_ASKED: Final = -(2**31)
@@ -36,7 +35,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 async def metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
-    """Topics by name or id, or all; a missing one is made where both sides want it."""
+    """Describe topics by name or id, or all topics. A missing one is created if client and broker allow it."""
     asked, image = request.topics, call.node.metadata.image
     if asked is None or (call.version == 0 and not asked):
         return await _metadata(request, call, await call.budget.sorted(image.topics), [])
@@ -60,7 +59,7 @@ async def metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
 
 
 async def _names_and_ids(asked: list[MetadataRequestTopic], call: Call) -> tuple[dict[str, None], dict[bytes, None]]:
-    """In their order, each once."""
+    """The names and ids in the order of the request, each once."""
     names: dict[str, None] = {}
     ids: dict[bytes, None] = {}
     is_unnamed = False
@@ -76,7 +75,7 @@ async def _names_and_ids(asked: list[MetadataRequestTopic], call: Call) -> tuple
 
 
 async def _metadata_refused(asked: list[MetadataRequestTopic], refusal: Refused, call: Call) -> MetadataResponse:
-    """As the client asked, so that it finds the error where it looks."""
+    """The response with an error for each topic, by name or id as in the request."""
     return MetadataResponse(
         brokers=[],
         cluster_id=None,
@@ -96,7 +95,7 @@ async def _metadata_refused(asked: list[MetadataRequestTopic], refusal: Refused,
 
 
 async def _create_missing(names: list[str], call: Call) -> dict[str, Error]:
-    """Make the topics that are not there; why some could not be made."""
+    """Create the missing topics; returns the errors of those that could not be created."""
     image = call.node.metadata.image
     missing: list[str] = []
     async for part in call.budget.parts(names):
@@ -113,10 +112,7 @@ async def _create_missing(names: list[str], call: Call) -> dict[str, Error]:
             ),
         )
     )
-    try:
-        made = await make_topics(wanted, call.node, call.budget)
-    except Refused as refusal:
-        return dict.fromkeys(missing, refusal.error)
+    made: CreateTopicsResponse = await call.node.controller.send(wanted, budget=call.budget)
     return {topic.name: Error(topic.error_code) for topic in made.topics if topic.error_code}
 
 
@@ -127,7 +123,7 @@ async def _metadata(
     unknown: list[MetadataResponseTopic],
     errors: dict[str, Error] | None = None,
 ) -> MetadataResponse:
-    image, listener, version = call.node.metadata.image, call.connection.listener, call.version
+    image, listener, version = call.node.metadata.image, call.listener, call.version
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
     told: list[MetadataResponseTopic] = []
     for name in names:
@@ -151,7 +147,7 @@ async def _metadata(
 
 
 def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
-    image, listener = call.node.metadata.image, call.connection.listener
+    image, listener = call.node.metadata.image, call.listener
     error = Error.NONE
     if request.endpoint_type == _CONTROLLERS:
         error = Error.MISMATCHED_ENDPOINT_TYPE
@@ -181,7 +177,7 @@ def describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClu
 async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
-    """Page by page, in the order of names; an empty list asks for all topics."""
+    """Describe topics page by page, in the order of their names; an empty list requests all topics."""
     image, cursor = call.node.metadata.image, request.cursor
     everything = not request.topics
     named: dict[str, None] = {}
@@ -198,7 +194,7 @@ async def describe_topic_partitions(
     limit = min(call.node.config[MAX_REQUEST_PARTITION_SIZE_LIMIT], request.response_partition_limit)
     page = PartitionsPage(
         image,
-        call.connection.listener,
+        call.listener,
         first_partition=first_partition,
         limit=max(limit, 1),
         skip_missing=everything,
@@ -213,7 +209,7 @@ async def describe_topic_partitions(
 
 
 async def _no_such_place(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
-    """The cursor names none to go on from. Only topics that were named can carry the error."""
+    """The response to a cursor that is not a valid position. Only named topics can carry the error."""
     return DescribeTopicPartitionsResponse(
         throttle_time_ms=0,
         topics=await call.budget.each(

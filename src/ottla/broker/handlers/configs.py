@@ -1,24 +1,23 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from ottla.broker.dispatch import Call
+from ottla.broker.controller.config_requests import changed, replaced
 from ottla.broker.handlers.loggers import alter_loggers, check_broker, logger_entries
-from ottla.core.metadata import configs
+from ottla.broker.network.dispatch import Call
 from ottla.core.metadata.config_entries import (
-    Entry,
+    ConfigEntry,
     broker_entries,
     client_metrics_entries,
     cluster_entries,
     group_entries,
     topic_entries,
 )
-from ottla.core.metadata.configs import CHANGES_MAX, Change, Operation, Outcome, ResourceChange
-from ottla.core.metadata.decision import Decision
-from ottla.core.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, Image
+from ottla.core.metadata.configs import ResourceChange, check_changes
+from ottla.core.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from ottla.core.metadata.names import check_name
 from ottla.wire.api import alter_configs as replacing
 from ottla.wire.api import incremental_alter_configs as incremental
@@ -39,12 +38,11 @@ from ottla.wire.errors import Error, Refused
 from ottla.wire.rows import Shared
 
 _ENTRIES_MAX: Final = 50_000
-"""That may be described in one answer, beside those that are shared."""
+"""At most this many settings are described in one response. A shared description counts once."""
 _ENTRY_COST: Final = 4
-_CHANGES_PER_DECISION: Final = 64
-_CHANGE_COST: Final = 8
-"""Of a setting that is checked, written and replayed, counted in elements that are only looked at."""
 _ALL_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+A = TypeVar("A")
 
 
 # Reading.
@@ -59,7 +57,7 @@ async def describe_configs(request: DescribeConfigsRequest, call: Call) -> Descr
         refusal: Refused | None = None
         told = described.entries
         try:
-            if strange is not None:  # Fails all, as in Kafka.
+            if strange is not None:  # One unknown type fails all, as in Kafka.
                 raise Refused(Error.INVALID_REQUEST, f"resources of type {strange} have no settings")
             configs = described.of(resource)
         except Refused as refused:
@@ -80,15 +78,15 @@ async def describe_configs(request: DescribeConfigsRequest, call: Call) -> Descr
 
 
 class _Described:
-    """What a request was told. A request may name a broker five thousand times, or ten thousand topics: those that have
-    the same settings share one description."""
+    """The descriptions of one response. Resources with the same settings share one description, because a request may
+    name a broker five thousand times, or ten thousand topics."""
 
     def __init__(self, request: DescribeConfigsRequest, call: Call) -> None:
         self._request = request
         self._call = call
         self._known: dict[Hashable, Shared[DescribeConfigsResourceResult]] = {}
         self.entries = 0
-        """In all descriptions."""
+        """The number of settings in all descriptions."""
 
     def of(self, resource: DescribeConfigsResource) -> Sequence[DescribeConfigsResourceResult]:
         key = self._key(resource)
@@ -106,7 +104,7 @@ class _Described:
         return known
 
     def _key(self, resource: DescribeConfigsResource) -> Hashable | None:
-        """Equal for resources with equal descriptions; None where there is nothing to describe."""
+        """A key that is equal for resources with equal descriptions; None if there is nothing to describe."""
         kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
         image = self._call.node.metadata.image
         if kind == TOPIC and name not in image.topics:
@@ -116,7 +114,7 @@ class _Described:
         return kind, said, tuple(keys) if keys else None
 
 
-def _entries(resource: DescribeConfigsResource, call: Call) -> list[Entry]:
+def _entries(resource: DescribeConfigsResource, call: Call) -> list[ConfigEntry]:
     kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys or None
     config, image = call.node.config, call.node.metadata.image
     if kind == TOPIC:
@@ -137,7 +135,7 @@ def _entries(resource: DescribeConfigsResource, call: Call) -> list[Entry]:
     return client_metrics_entries(config.for_client_metrics(overrides), keys)
 
 
-def _told(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else []
     return DescribeConfigsResourceResult(
         name=entry.name,
@@ -152,7 +150,7 @@ def _told(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResou
 
 
 async def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> ListConfigResourcesResponse:
-    """The resources that have or may have settings; version 0 knows client metrics alone."""
+    """The resources that have or may have settings; version 0 lists client metrics only."""
     known = _ALL_TYPES if call.version > 0 else (CLIENT_METRICS,)
     asked = set(request.resource_types or known)
     if any(kind not in known for kind in asked):
@@ -177,111 +175,89 @@ def _config_resource(kind: int, name: str) -> ConfigResource:
 
 
 # Writing.
+#
+# The controller decides, except for two cases that the receiving broker handles: its own loggers, and settings of other
+# brokers, which it refuses.
 
 
 async def alter_configs(request: replacing.AlterConfigsRequest, call: Call) -> replacing.AlterConfigsResponse:
-    def change(resource: replacing.AlterConfigsResource) -> ResourceChange:
-        changes = [Change(config.name, Operation.SET, config.value) for config in resource.configs[: CHANGES_MAX + 1]]
-        return ResourceChange(resource.resource_type, resource.resource_name, changes, replaces=True)
-
-    changes = await call.budget.each(request.resources, change, cost=lambda resource: 1 + len(resource.configs))
-    outcomes = await _alter(changes, call, validate_only=request.validate_only)
-    responses = await call.budget.each(
-        outcomes,
-        lambda outcome: replacing.AlterConfigsResourceResponse(
-            error_code=outcome.refusal.error if outcome.refusal else Error.NONE,
-            error_message=outcome.refusal.text if outcome.refusal else None,
-            resource_type=outcome.resource_type,
-            resource_name=outcome.resource_name,
-        ),
-    )
+    answer = replacing.AlterConfigsResourceResponse
+    responses = await _altered(request, lambda resource: _refuse_other_broker(replaced(resource), call), answer, call)
     return replacing.AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
 async def incremental_alter_configs(
     request: incremental.IncrementalAlterConfigsRequest, call: Call
 ) -> incremental.IncrementalAlterConfigsResponse:
-    def change(resource: incremental.AlterConfigsResource) -> ResourceChange:
-        changes = [
-            Change(config.name, config.config_operation, config.value) for config in resource.configs[: CHANGES_MAX + 1]
-        ]
-        return ResourceChange(resource.resource_type, resource.resource_name, changes)
+    def alter_here(resource: incremental.AlterConfigsResource) -> Refused | None:
+        if resource.resource_type == BROKER_LOGGER:
+            return alter_loggers(changed(resource), call, validate_only=request.validate_only)
+        return _refuse_other_broker(changed(resource), call)
 
-    changes = await call.budget.each(request.resources, change, cost=lambda resource: 1 + len(resource.configs))
-    outcomes = await _alter_with_loggers(changes, call, validate_only=request.validate_only)
-    responses = await call.budget.each(
-        outcomes,
-        lambda outcome: incremental.AlterConfigsResourceResponse(
-            error_code=outcome.refusal.error if outcome.refusal else Error.NONE,
-            error_message=outcome.refusal.text if outcome.refusal else None,
-            resource_type=outcome.resource_type,
-            resource_name=outcome.resource_name,
-        ),
-    )
+    answer = incremental.AlterConfigsResourceResponse
+    responses = await _altered(request, alter_here, answer, call, has_loggers=True)
     return incremental.IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
-async def _alter_with_loggers(changes: list[ResourceChange], call: Call, *, validate_only: bool) -> list[Outcome]:
-    """Loggers are this broker's own; all else is the controller's."""
-    budget = call.budget
-    named = await _named(changes, call)
-    ours: list[ResourceChange] = []
-    others: list[ResourceChange] = []
-    async for part in budget.parts(changes):
-        for one in part:
-            is_ours = one.resource_type == BROKER_LOGGER and named[BROKER_LOGGER, one.resource_name] == 1
-            (ours if is_ours else others).append(one)
-    outcomes = await budget.each(
-        ours,
-        lambda one: Outcome(
-            one.resource_type, one.resource_name, alter_loggers(one, call, validate_only=validate_only)
-        ),
-        cost=lambda one: 1 + len(one.changes),
-    )
-    return outcomes + (await _alter(others, call, validate_only=validate_only) if others else [])
+async def _altered(
+    request: Any, alter_here: Callable[[Any], Refused | None], answer: Callable[..., A], call: Call, **types: bool
+) -> list[A]:
+    """The outcome of each resource, in the order of the request. Both APIs have messages of the same shape."""
+    here = await _altered_here(request.resources, alter_here, answer, call, **types)
+    if not here:
+        return await _forward(request, call)
+    others = [one for number, one in enumerate(request.resources) if number not in here]
+    forwarded = type(request)(resources=others, validate_only=request.validate_only)
+    decided = iter(await _forward(forwarded, call) if others else ())
+    numbers = range(len(request.resources))
+    return await call.budget.each(numbers, lambda number: here[number] if number in here else next(decided))
 
 
-async def _named(changes: list[ResourceChange], call: Call) -> Counter[tuple[int, str]]:
-    """How often each resource is named."""
+async def _forward(request: Any, call: Call) -> list[Any]:
+    response = await call.node.controller.send(request, version=call.version, budget=call.budget)
+    responses: list[Any] = response.responses
+    return responses
+
+
+async def _altered_here(
+    resources: list[Any],
+    alter_here: Callable[[Any], Refused | None],
+    answer: Callable[..., A],
+    call: Call,
+    *,
+    has_loggers: bool = False,
+) -> dict[int, A]:
+    """The outcomes of the resources that this broker handles itself, by their position in the request. A resource that
+    is named twice is left to the controller, which refuses it."""
     named = Counter[tuple[int, str]]()
-    async for part in call.budget.parts(changes):
+    async for part in call.budget.parts(resources):
         named.update((one.resource_type, one.resource_name) for one in part)
-    return named
+    own = ("", str(call.node.node_id))
+    here: dict[int, A] = {}
+    for number, resource in enumerate(resources):
+        kind, name = resource.resource_type, resource.resource_name
+        cost = 1
+        is_here = (kind == BROKER and name not in own) or (has_loggers and kind == BROKER_LOGGER)
+        if is_here and named[kind, name] == 1:
+            refusal = alter_here(resource)
+            here[number] = answer(
+                error_code=refusal.error if refusal else Error.NONE,
+                error_message=refusal.text if refusal else None,
+                resource_type=kind,
+                resource_name=name,
+            )
+            cost += len(resource.configs)
+        if call.budget.is_spent(cost):
+            await call.budget.give_way()
+    return here
 
 
-async def _alter(changes: list[ResourceChange], call: Call, *, validate_only: bool) -> list[Outcome]:
-    """Decided one resource after the other: each has its own outcome."""
-    node, budget = call.node, call.budget
-    named = await _named(changes, call)
-    outcomes: list[Outcome] = []
-
-    def alter(few: Sequence[ResourceChange], image: Image) -> Decision[list[Outcome]]:
-        return configs.alter(
-            image, few, named=named, config=node.config, node_id=node.node_id, validate_only=validate_only
-        )
-
+def _refuse_other_broker(change: ResourceChange, call: Call) -> Refused:
     try:
-        for few in _few_at_a_time(changes):
-            altered = node.metadata.decide(partial(alter, few))
-            outcomes += altered
-            if budget.is_spent(_CHANGE_COST * sum(1 + len(one.changes) for one in few)):
-                await budget.give_way()
-        await node.metadata.committed()
-    except Refused as refused:
-        refusal = refused  # The name of an exception is gone when its block ends.
-        return await budget.each(changes, lambda one: Outcome(one.resource_type, one.resource_name, refusal))
-    return outcomes
-
-
-def _few_at_a_time(changes: list[ResourceChange]) -> Iterator[list[ResourceChange]]:
-    """Resources that are decided together."""
-    few: list[ResourceChange] = []
-    weight = 0
-    for one in changes:
-        few.append(one)
-        weight += 1 + len(one.changes)
-        if weight >= _CHANGES_PER_DECISION:
-            yield few
-            few, weight = [], 0
-    if few:
-        yield few
+        check_changes(change)
+    except Refused as refusal:
+        return refusal
+    own = call.node.node_id
+    return Refused(
+        Error.INVALID_REQUEST, f"this is broker {own}; settings of broker {change.resource_name!r} are set there"
+    )

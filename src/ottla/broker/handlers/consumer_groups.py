@@ -4,12 +4,12 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
-from ottla.broker.dispatch import Call
 from ottla.broker.handlers.groups import client_host, describe_each
+from ottla.broker.network.dispatch import Call
 from ottla.config.groups import GROUP_COORDINATOR_REBALANCE_PROTOCOLS
-from ottla.core.groups.classic import Client
 from ottla.core.groups.consumer.description import not_described
 from ottla.core.groups.consumer.heartbeat import refused
+from ottla.core.groups.group import GroupClient
 from ottla.core.metadata.features import GROUP_VERSION
 from ottla.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -29,7 +29,7 @@ def consumer_group_heartbeat(
         return refused(Refused(Error.INVALID_REQUEST, "GroupId is empty"))
     if (why := _disabled(call)) is not None:
         return refused(why)
-    client = Client(call.client_id or "", client_host(call), call.version)
+    client = GroupClient(call.client_id or "", client_host(call), call.version)
     return call.node.groups.submit(
         request.group_id,
         lambda shard, now_ms, _: shard.consumer.heartbeat(request, client, now_ms),

@@ -1,12 +1,12 @@
-"""FindCoordinator: which broker a group or a transactional id belongs to."""
+"""FindCoordinator: the broker that coordinates a group or a transactional id."""
 
 from collections.abc import Iterable
 
-from ottla.broker.dispatch import Call
-from ottla.broker.internal_topics import ensure_internal_topic
-from ottla.core.coordination import hash_cost, partition_of
-from ottla.core.metadata.image import Endpoint
+from ottla.broker.coordinators.internal_topics import ensure_internal_topic
+from ottla.broker.network.dispatch import Call
+from ottla.core.metadata.image import BrokerEndpoint
 from ottla.core.metadata.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.core.runtime.shard import hash_cost, partition_of
 from ottla.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.errors import Error, Refused
 from ottla.wire.uuids import uuid_from_text
@@ -17,7 +17,7 @@ _SHARE, _SHARE_SINCE = 2, 6
 
 
 async def find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    """The internal topic is made here when it is first needed."""
+    """Find coordinators. Creates the internal topic when it is first needed."""
     keys = request.coordinator_keys if call.version >= _KEYS_SINCE else [request.key]
     found = await _find(keys, request.key_type, call)
     if call.version >= _KEYS_SINCE:
@@ -47,12 +47,12 @@ async def _find(keys: Iterable[str], key_type: int, call: Call) -> list[Coordina
         error = refused.error
         return await call.budget.each(keys, lambda key: _nobody(key, error))
     found = topic
-    # A long key takes long to be hashed.
+    # The cost of hashing a key grows with its length.
     return await call.budget.each(keys, lambda key: _coordinator(key, found, call), cost=hash_cost)
 
 
 def _is_share_key(key: str) -> bool:
-    """Whether it is GROUP:TOPIC_ID:PARTITION. The group may have colons in its name."""
+    """Whether the key is GROUP:TOPIC_ID:PARTITION. The group's name may contain colons."""
     match key.rsplit(":", 2):
         case group, topic_id, partition if group.strip():
             try:
@@ -68,9 +68,9 @@ def _coordinator(key: str, topic: str, call: Call) -> Coordinator:
     image = call.node.metadata.image
     partitions = image.topics[topic].partitions
     leader = image.brokers.get(partitions[partition_of(key, len(partitions))].leader)
-    endpoint: Endpoint | None = None
+    endpoint: BrokerEndpoint | None = None
     if leader is not None and not leader.fenced:
-        endpoint = leader.endpoint(call.connection.listener)
+        endpoint = leader.endpoint(call.listener)
     if leader is None or endpoint is None:
         return _nobody(key, Error.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(

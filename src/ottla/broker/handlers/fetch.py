@@ -1,22 +1,21 @@
-"""Fetch: read batches of the partitions led here, or wait until there are some.
+"""Fetch: read batches of the partitions led here, or wait until some are readable.
 
-Rule 1: a reader that brings the epoch of its last batch learns where its log and this one part (KIP-595), instead of
-        records that would not follow its own.
-Rule 2: a request that claims to come from a replica is refused where no such replica is assigned, before anything is
-        read for it.
-Rule 3: a negative leader epoch, of whatever size, claims nothing.
+Rule 1: a reader that sends the epoch of its last batch gets the offset where its log and this one diverge (KIP-595),
+        instead of records that would not follow its own.
+Rule 2: a request from a replica is refused if no such replica is assigned, before anything is read for it.
+Rule 3: any negative leader epoch means that the reader knows none.
 """
 
 from asyncio import gather
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.broker.backlog import at_once
-from ottla.broker.dispatch import Call
-from ottla.broker.partition import Partition
-from ottla.broker.waiters import Waiter
+from ottla.broker.network.backlog import at_once
+from ottla.broker.network.dispatch import Call
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.waiters import Waiter
 from ottla.config import FETCH_MAX_BYTES
-from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, Asked, FetchKey, partitions_in
+from ottla.core.fetch_sessions import NEW_SESSION, NO_SESSION, FetchContext, FetchKey, partitions_in
 from ottla.storage.slices import Slice
 from ottla.wire.api.fetch import (
     AbortedTransaction,
@@ -41,33 +40,32 @@ _LEADER_TOLD_SINCE: Final = 16
 ISOLATION_LEVELS: Final = (0, 1)
 READ_COMMITTED: Final = 1
 CONSUMER: Final = -1
-"""The replica id of a reader that is no replica."""
+"""The replica id of a consumer."""
 _FUTURE_LOG: Final = -3
-"""That of a log which takes the place of another on the same broker: it reads transactions that are open, too."""
+"""The replica id of a log that moves between directories of the same broker: it reads open transactions too."""
 WARM_MAX = 1 << 16
-"""Whoever asks for so little most likely reads what has just been written."""
+"""A read of at most this many bytes most likely returns records that were just written, and are in the page cache."""
 _SESSION_IDS = 2**31 - 1
 _NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 _LEADER_TOLD: Final = (Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH)
 _AT_ONCE_MAX = 128
-"""Partitions of a session; more are read in turns."""
+"""A session with more partitions is read in turns."""
 _PARTITIONS_PER_STEP = 16
 _READ_COST = 4
-"""Of a partition that is read, counted in elements that are only looked at."""
+"""The cost of reading a partition, in elements of the budget."""
 
 
 class _Read(NamedTuple):
     partitions: list[tuple[FetchKey, PartitionData]]
     size: int
     is_final: bool
-    """There is something to tell that must not wait: a refusal, where logs part, records that go on in a later segment.
-    """
+    """Whether the response must not wait: an error, a divergence, or records that continue in a later segment."""
     large: list[tuple[Partition, Slice]]
     """Records that may have to be read from the disk first."""
 
 
 class _Terms(NamedTuple):
-    """What a request asks for as a whole, and where it came in."""
+    """The parameters of a request that apply to all partitions, and its listener."""
 
     version: int
     listener: str
@@ -107,7 +105,7 @@ def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchR
         asked = at_once(_ask(request, call))
     except Refused as refusal:
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
-    terms = _Terms.of(request, call.node, call.version, call.connection.listener)
+    terms = _Terms.of(request, call.node, call.version, call.listener)
     read = at_once(_read(terms, call.node, asked))
     if _is_enough(terms, asked, read):
         response = at_once(_response(asked, read, terms, call.node))
@@ -117,13 +115,13 @@ def fetch(request: FetchRequest, call: Call) -> FetchResponse | Awaitable[FetchR
 
 
 async def _fetch_in_turns(request: FetchRequest, call: Call) -> FetchResponse:
-    """Of very many partitions."""
+    """Handle a Fetch of very many partitions in several turns, so that other requests run in between."""
     node, budget = call.node, call.budget
     try:
         asked = await budget.run(_ask(request, call), _PARTITIONS_PER_STEP)
     except Refused as refusal:
         return FetchResponse(throttle_time_ms=0, error_code=refusal.error, responses=[])
-    terms = _Terms.of(request, node, call.version, call.connection.listener)
+    terms = _Terms.of(request, node, call.version, call.listener)
     read = await budget.run(_read(terms, node, asked), _READ_COST * _PARTITIONS_PER_STEP)
     if not _is_enough(terms, asked, read):
         await _wait(terms, call, asked, read)
@@ -133,7 +131,7 @@ async def _fetch_in_turns(request: FetchRequest, call: Call) -> FetchResponse:
     return await _after_reading_ahead(node, cold, response) if cold else response
 
 
-def _ask(request: FetchRequest, call: Call) -> Steps[Asked]:
+def _ask(request: FetchRequest, call: Call) -> Steps[FetchContext]:
     node = call.node
     new_id = node.random.randrange(_SESSION_IDS) + 1 if request.session_epoch == NEW_SESSION else NO_SESSION
     return node.fetch_sessions.ask_in_steps(
@@ -141,18 +139,18 @@ def _ask(request: FetchRequest, call: Call) -> Steps[Asked]:
     )
 
 
-def _is_enough(terms: _Terms, asked: Asked, read: _Read) -> bool:
-    """Whether the answer need not wait for more."""
+def _is_enough(terms: _Terms, asked: FetchContext, read: _Read) -> bool:
+    """Whether the response need not wait for more records."""
     return read.size >= terms.min_bytes or read.is_final or terms.max_wait_ms <= 0 or not asked.wanted
 
 
 async def _after_reading_ahead(node: "Node", cold: list[Slice], response: FetchResponse) -> FetchResponse:
-    """Bring what is only on disk to memory in a thread: sending it would hold up everybody else until it is there."""
+    """Load cold records into the page cache in a thread: sending them would block the event loop."""
     await gather(*(node.store.disk.in_thread(found.read_ahead) for found in cold))
     return response
 
 
-def _wait(terms: _Terms, call: Call, asked: Asked, read: _Read) -> Waiter:
+def _wait(terms: _Terms, call: Call, asked: FetchContext, read: _Read) -> Waiter:
     partitions = [partition for key, _ in asked.wanted if (partition := _partition_or_none(call, key)) is not None]
 
     def look() -> FetchResponse:
@@ -169,13 +167,13 @@ def _wait(terms: _Terms, call: Call, asked: Asked, read: _Read) -> Waiter:
 
 
 def look(request: FetchRequest, node: "Node", version: int, listener: str) -> FetchResponse:
-    """What there is now for a request without a session."""
-    asked = Asked(list(partitions_in(request)), None, is_full=True)
+    """Handle a request without a session at once; returns the response with the records that are readable now."""
+    asked = FetchContext(list(partitions_in(request)), None, is_full=True)
     terms = _Terms.of(request, node, version, listener)
     return at_once(_response(asked, at_once(_read(terms, node, asked)), terms, node))
 
 
-def _read(terms: _Terms, node: "Node", asked: Asked) -> Steps[_Read]:
+def _read(terms: _Terms, node: "Node", asked: FetchContext) -> Steps[_Read]:
     left, size, is_final = terms.max_bytes, 0, False
     found: list[tuple[FetchKey, PartitionData]] = []
     large: list[tuple[Partition, Slice]] = []
@@ -190,7 +188,7 @@ def _read(terms: _Terms, node: "Node", asked: Asked) -> Steps[_Read]:
             if wanted.last_fetched_epoch >= 0:
                 parting = partition.parting(wanted.last_fetched_epoch, wanted.fetch_offset)
             if parting is None:
-                # The first batch of all comes whole, however large, so that every reader gets on.
+                # The first batch of the response is returned whole, however large, so that every reader advances.
                 limit = min(wanted.partition_max_bytes, left)
                 records = partition.read(wanted.fetch_offset, limit, bound, whole_batch=size == 0)
                 if limit < 0 and records.length:
@@ -220,7 +218,7 @@ def _check_reader(partition: Partition, replica_id: int, leader_epoch: int) -> N
     if leader_epoch >= 0:
         partition.check_epoch(leader_epoch)
     if replica_id >= 0:
-        # Rule 2. One that knows the leader epoch may be ahead of this broker's metadata, and asks again.
+        # Rule 2. A replica that knows the leader epoch may be ahead of this broker's metadata, and retries.
         error = Error.UNKNOWN_LEADER_EPOCH if leader_epoch >= 0 else Error.NOT_LEADER_OR_FOLLOWER
         raise Refused(error, f"{partition.name}: broker {replica_id} has no replica of it")
 
@@ -246,13 +244,13 @@ def _refused(index: int, error: Error) -> PartitionData:
         partition_index=index,
         error_code=error,
         high_watermark=-1,
-        # As Kafka: no list where a log was asked.
+        # As in Kafka, the list is null if a log was read.
         aborted_transactions=[] if error in _NOT_THERE else None,
         records=b"",
     )
 
 
-def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> Steps[FetchResponse]:
+def _response(asked: FetchContext, read: _Read, terms: _Terms, node: "Node") -> Steps[FetchResponse]:
     session, is_full = asked.session, asked.is_full
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     endpoints: dict[int, NodeEndpoint] = {}
@@ -278,8 +276,8 @@ def _response(asked: Asked, read: _Read, terms: _Terms, node: "Node") -> Steps[F
 def _tell_leader(
     data: PartitionData, key: FetchKey, node: "Node", terms: _Terms, endpoints: dict[int, NodeEndpoint]
 ) -> None:
-    """Name the leader to a client that was wrong about it, so that it need not ask for metadata (KIP-951). Brokers know
-    each other's addresses."""
+    """Add the leader and its address to the response for a client that asked the wrong broker, so that it need not
+    request metadata (KIP-951). Brokers get no address, because they know each other's."""
     image = node.metadata.image
     found = image.partition(node.topic_name(key.topic_id) or key.topic, key.partition)
     if found is None:

@@ -1,8 +1,8 @@
 """OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit.
 
-Rule 1: a topic that does not exist, or a partition of it, fails by itself and never reaches the coordinator.
-Rule 2: newer clients name topics by id. The coordinator goes by names, and keeps the id beside the offset.
-Rule 3: a request that names very many partitions is decided some at a time. Each has an outcome of its own.
+Rule 1: a topic or partition that does not exist fails alone and is not passed to the coordinator.
+Rule 2: newer clients name topics by id. The coordinator uses names, and stores the id with the offset.
+Rule 3: a request with very many partitions is decided in parts. Each partition has its own result.
 """
 
 from asyncio import Future
@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ottla.broker.dispatch import Call
-from ottla.broker.transactions import told_to_writer
-from ottla.core.coordination import Decision, ProducerStamp, Token, hash_cost
+from ottla.broker.coordinators.admission import admit, told_to_writer
+from ottla.broker.network.dispatch import Call
 from ottla.core.groups.offset_requests import OffsetRequests, no_offset
 from ottla.core.groups.shard import GroupShard
 from ottla.core.metadata.image import Image
 from ottla.core.metadata.names import CONSUMER_OFFSETS
+from ottla.core.runtime.decision import Decision, Token
+from ottla.core.runtime.shard import ProducerStamp, hash_cost
 from ottla.core.transactions.transaction import ProducerIdentity
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -138,7 +139,7 @@ def _commit(request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse | 
 
 
 def _resolve(topic: OffsetCommitRequestTopic, image: Image, version: int) -> Error | None:
-    """Give the topic what the client left out: its name or its id."""
+    """Fill in the topic's name or id, whichever the client left out."""
     if version >= _IDS_SINCE:
         by_id = image.topic_by_id(topic.topic_id)
         if by_id is None:
@@ -163,7 +164,7 @@ def _commit_failed(topic: OffsetCommitRequestTopic, indexes: Sequence[int], erro
 async def _merged(
     answer: "OffsetCommitResponse | Future[OffsetCommitResponse]", failed: list[OffsetCommitResponseTopic]
 ) -> OffsetCommitResponse:
-    """A topic stands once, with what succeeded and what failed."""
+    """One entry per topic, with its successful and failed partitions."""
     response = await answer if isinstance(answer, Future) else answer
     by_name = {topic.name: topic for topic in response.topics}
     for topic in failed:
@@ -182,7 +183,7 @@ async def offset_fetch(request: OffsetFetchRequest, call: Call) -> OffsetFetchRe
         groups: list[OffsetFetchResponseGroup] = []
         known: dict[tuple[str, str | None, int], OffsetFetchResponseGroup] = {}
         for group in request.groups:
-            # All that a group has committed may be much: where it is asked for again, it is the same.
+            # A group may have very many offsets; if it is named again, the response shares the list.
             key = (group.group_id, group.member_id, group.member_epoch)
             if group.topics is not None:
                 groups.append(await _fetch(group, call, request.require_stable))
@@ -278,7 +279,7 @@ async def _fetch_in_parts(
 
 def _group_failed(group: OffsetFetchRequestGroup, error: Error, version: int) -> OffsetFetchResponseGroup:
     if error in _NOT_HERE:
-        error = Error.NOT_COORDINATOR  # Consumers before Kafka 3.9 do not know the other here, and give up.
+        error = Error.NOT_COORDINATOR  # Consumers before Kafka 3.9 do not know the other error here, and give up.
     if version >= _GROUP_ERROR_SINCE:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error)
     topics = [_fetch_failed(topic, error) for topic in group.topics or ()]
@@ -302,9 +303,9 @@ async def offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDelet
     told: dict[str, list[OffsetDeleteResponsePartition]] = {}
     failed: dict[str, list[OffsetDeleteResponsePartition]] = {}
     if not request.topics:
-        return await _delete(request, call)  # Whether the group is there is told in any case.
+        return await _delete(request, call)  # The response reports in any case whether the group exists.
     for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
-        known, image = [], call.node.metadata.image  # Topics may go between two turns.
+        known, image = [], call.node.metadata.image  # Topics may be deleted between two turns.
         for topic, partitions in few:
             valid, wrong = _told_apart(image, topic.name, partitions)
             if wrong or topic.name not in image.topics:
@@ -352,7 +353,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnO
     told: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
     failed: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
     for few in few_at_a_time(request.topics, lambda topic: topic.partitions):
-        known, image = [], call.node.metadata.image  # Topics may go between two turns.
+        known, image = [], call.node.metadata.image  # Topics may be deleted between two turns.
         for topic, partitions in few:
             valid, wrong = _told_apart(image, topic.name, partitions)
             if wrong or topic.name not in image.topics:
@@ -400,7 +401,8 @@ async def _commit_in_transaction(request: TxnOffsetCommitRequest, call: Call) ->
     index = node.groups.partition_of(request.group_id)
     producer = ProducerStamp(request.producer_id, request.producer_epoch)
     place = (CONSUMER_OFFSETS, index)
-    refusals = await node.transactions.admit(
+    refusals = await admit(
+        node,
         request.transactional_id,
         ProducerIdentity(*producer),
         [place],
@@ -421,7 +423,7 @@ async def _commit_in_transaction(request: TxnOffsetCommitRequest, call: Call) ->
 
 def _all_txn_failed(request: TxnOffsetCommitRequest, error: Error, version: int) -> TxnOffsetCommitResponse:
     if version < _LOADING_TOLD_SINCE and error is Error.COORDINATOR_LOAD_IN_PROGRESS:
-        error = Error.COORDINATOR_NOT_AVAILABLE  # Older producers take the other for fatal.
+        error = Error.COORDINATOR_NOT_AVAILABLE  # Older producers treat the other error as fatal.
     error = told_to_writer(error, knows_abortable=version >= _ABORTABLE_SINCE)
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
@@ -441,11 +443,11 @@ def _txn_failed(
     )
 
 
-# All.
+# Shared.
 
 
 class _Named(Protocol):
-    """A partition of a request."""
+    """A partition named in a request."""
 
     partition_index: int
 
@@ -454,7 +456,7 @@ P = TypeVar("P", bound=_Named)
 
 
 async def _add(failed: Mapping[str, list[R]], told: dict[str, list[R]], call: Call) -> None:
-    """Tell of the partitions that do not exist, after those that were decided on."""
+    """Append the partitions that do not exist after those that were decided."""
     for name, errors in failed.items():
         told.setdefault(name, []).extend(errors)
         if call.budget.is_spent():
@@ -462,7 +464,7 @@ async def _add(failed: Mapping[str, list[R]], told: dict[str, list[R]], call: Ca
 
 
 def _told_apart(image: Image, topic: str, partitions: Iterable[P]) -> tuple[list[P], list[P]]:
-    """Those that exist and those that do not."""
+    """Split partitions into existing and missing ones."""
     found = image.topics.get(topic)
     there = found.partitions if found is not None else {}
     valid: list[P] = []
@@ -475,7 +477,7 @@ def _told_apart(image: Image, topic: str, partitions: Iterable[P]) -> tuple[list
 def few_at_a_time(
     topics: Iterable[T], partitions_of: Callable[[T], Sequence[E]], limit: int = _PER_DECISION
 ) -> Iterator[list[tuple[T, Sequence[E]]]]:
-    """Topics with some of their partitions, so that few are decided together. A topic may come several times."""
+    """Topics with some of their partitions, so that few are decided together. A topic may occur several times."""
     few: list[tuple[T, Sequence[E]]] = []
     count = 0
     for topic in topics:
@@ -483,7 +485,7 @@ def few_at_a_time(
         while first < len(partitions) or not partitions:
             part = partitions[first : first + limit - count]
             few.append((topic, part))
-            # A topic without partitions takes its time, too.
+            # A topic without partitions counts as one, because it costs time too.
             first, count = first + len(part), count + max(len(part), 1)
             if count >= limit:
                 yield few

@@ -4,11 +4,12 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from ottla.broker.dispatch import Call
+from ottla.broker.network.dispatch import Call
 from ottla.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
-from ottla.core.coordination import hash_cost
-from ottla.core.groups.classic import Client, join_refused, sync_refused
+from ottla.core.groups.classic_responses import join_refused, sync_refused
+from ottla.core.groups.group import GroupClient
 from ottla.core.groups.shard import normal_state, normal_type
+from ottla.core.runtime.shard import hash_cost
 from ottla.wire.api import consumer_group_describe as consumer
 from ottla.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -22,7 +23,7 @@ from ottla.wire.rows import Shared
 
 D = TypeVar("D", DescribedGroup, consumer.DescribedGroup)
 
-# By the bits of Kafka's codes; without an authoriser all of them are allowed.
+# The allowed operations as a bit field of Kafka's codes. Without an authoriser all operations are allowed.
 GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
 
 _NULL_PROTOCOL_SINCE = 7
@@ -31,7 +32,7 @@ _PROTOCOL_MANDATORY_SINCE = 5
 _MEMBERS_SINCE = 3
 _MEMBERS_PER_DECISION = 500
 _PROTOCOLS_MAX = 1_000
-"""Of one member: all of them are compared with those of every other."""
+"""A member may name at most this many protocols, because each is compared with those of every other member."""
 
 
 def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
@@ -45,7 +46,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Awa
         return _joined(join_refused(Error.INCONSISTENT_GROUP_PROTOCOL, request.member_id), call.version)
     if call.version < _REBALANCE_TIMEOUT_SINCE:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    client = Client(call.client_id or "", client_host(call), call.version)
+    client = GroupClient(call.client_id or "", client_host(call), call.version)
     answer = call.node.groups.submit(
         request.group_id,
         lambda shard, now_ms, token: shard.join(request, client, now_ms, token),
@@ -67,7 +68,7 @@ def _joined(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
 
 
 def client_host(call: Call) -> str:
-    """As Java shows an address, and Kafka with it."""
+    """The client's address in Java's format, as in Kafka."""
     host, _, _ = call.connection.peer.rpartition(":")
     return f"/{host}"
 
@@ -89,7 +90,7 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse | Awai
         return HeartbeatResponse(error_code=Error.INVALID_GROUP_ID)
 
     def refused(refusal: Refused) -> HeartbeatResponse:
-        # A group that is being loaded has lost nobody: its sessions begin when it is there.
+        # While a group is being loaded, no member can expire: sessions start when it is loaded. So there is no error.
         loads = refusal.error is Error.COORDINATOR_LOAD_IN_PROGRESS
         return HeartbeatResponse(error_code=Error.NONE if loads else refusal.error)
 
@@ -110,7 +111,7 @@ async def leave_group(request: LeaveGroupRequest, call: Call) -> LeaveGroupRespo
 
 
 async def _leave(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
-    """A few members at a time where there are very many."""
+    """Remove members from the group, a few at a time if there are very many."""
     told: list[MemberResponse] = []
 
     async def leave(members: list[MemberIdentity]) -> LeaveGroupResponse:
@@ -167,7 +168,7 @@ async def describe_groups(request: DescribeGroupsRequest, call: Call) -> Describ
 async def describe_each(
     group_ids: Sequence[str], describe: Callable[[str, Call], Awaitable[D]], call: Call, *, operations: bool
 ) -> list[D]:
-    """A group that is named again has the same description: it may have very many members."""
+    """Describe groups. A group that is named again shares the description, because it may have very many members."""
     known: dict[str, D] = {}
     described = []
     for group_id in group_ids:

@@ -1,12 +1,12 @@
-"""Broker loggers in DescribeConfigs and IncrementalAlterConfigs: the levels of this process's loggers.
+"""Broker loggers in DescribeConfigs and IncrementalAlterConfigs: the log levels of this process.
 
-They belong to the process and not to the cluster: nothing of them goes to the metadata log.
+Log levels belong to the process, not to the cluster: nothing is written to the metadata log.
 """
 
-from ottla.broker.dispatch import Call
-from ottla.config import Source
-from ottla.core.metadata.config_entries import Entry
-from ottla.core.metadata.configs import Change, Operation, ResourceChange, check_changes
+from ottla.broker.network.dispatch import Call
+from ottla.config import ConfigSource
+from ottla.core.metadata.config_entries import ConfigEntry
+from ottla.core.metadata.configs import ConfigChange, ConfigOperation, ResourceChange, check_changes
 from ottla.observe.levels import LEVELS, ROOT, levels, set_level, unset_level
 from ottla.observe.trace import trace
 from ottla.wire.errors import Error, Refused
@@ -14,10 +14,10 @@ from ottla.wire.errors import Error, Refused
 _UNKNOWN_TYPE = 0
 
 
-def logger_entries(keys: list[str] | None) -> list[Entry]:
-    """The loggers; `keys` restricts them."""
+def logger_entries(keys: list[str] | None) -> list[ConfigEntry]:
+    """The loggers and their levels, as entries of DescribeConfigs. Only those in `keys`, unless that is None."""
     return [
-        Entry(name, level, Source.BROKER_LOGGER, False, False, [], _UNKNOWN_TYPE, None)
+        ConfigEntry(name, level, ConfigSource.BROKER_LOGGER, False, False, [], _UNKNOWN_TYPE, None)
         for name, level in levels().items()
         if keys is None or name in keys
     ]
@@ -29,7 +29,7 @@ def check_broker(name: str, call: Call) -> None:
 
 
 def alter_loggers(wanted: ResourceChange, call: Call, *, validate_only: bool) -> Refused | None:
-    """All changes or none; why not."""
+    """Set all levels or none; returns the reason if none is set."""
     try:
         check_changes(wanted)
         check_broker(wanted.resource_name, call)
@@ -39,7 +39,7 @@ def alter_loggers(wanted: ResourceChange, call: Call, *, validate_only: bool) ->
     except Refused as refusal:
         return refusal
     for change in wanted.changes if not validate_only else ():
-        if change.operation == Operation.DELETE:
+        if change.operation == ConfigOperation.DELETE:
             unset_level(change.name)
         else:
             set_level(change.name, change.value or "")
@@ -47,12 +47,12 @@ def alter_loggers(wanted: ResourceChange, call: Call, *, validate_only: bool) ->
     return None
 
 
-def _check(change: Change, known: dict[str, str]) -> None:
-    if change.operation not in (Operation.SET, Operation.DELETE):
+def _check(change: ConfigChange, known: dict[str, str]) -> None:
+    if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
         raise Refused(Error.INVALID_REQUEST, f"{change.name}: the level of a logger can be set (0) and deleted (1)")
     if change.name not in known:
         raise Refused(Error.INVALID_CONFIG, f"there is no logger {change.name!r}; this broker has {', '.join(known)}")
-    if change.operation == Operation.DELETE:
+    if change.operation == ConfigOperation.DELETE:
         if change.name == ROOT:
             raise Refused(Error.INVALID_REQUEST, f"the level of {ROOT} cannot be removed: there is no logger above it")
     elif change.value not in LEVELS:

@@ -1,8 +1,8 @@
-"""What stands in the logs: directories and sizes, producers."""
+"""DescribeLogDirs and DescribeProducers."""
 
 from collections import defaultdict
 
-from ottla.broker.dispatch import Call
+from ottla.broker.network.dispatch import Call
 from ottla.core.metadata.names import check_name
 from ottla.storage.log_directory import Partition
 from ottla.storage.partition_log import PartitionLog
@@ -65,14 +65,15 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> Desc
 def _described(log: PartitionLog) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=log.key[1],
-        partition_size=log.log.size,
-        offset_lag=max(log.log.high_watermark - log.log.end_offset, 0),
+        partition_size=log.state.size,
+        offset_lag=max(log.state.high_watermark - log.state.end_offset, 0),
         is_future_key=False,
     )
 
 
 async def describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    """A partition that is named again has the same description: it may have very many producers."""
+    """Describe the producers of partitions. A partition that is named again shares the description, because it may have
+    very many producers."""
     known: dict[Partition, PartitionResponse] = {}
     topics = []
     for topic in request.topics:
@@ -110,7 +111,7 @@ def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
                     coordinator_epoch=producer.coordinator_epoch,
                     current_txn_start_offset=-1 if producer.txn_first_offset is None else producer.txn_first_offset,
                 )
-                for producer in partition.log.log.producers.by_id.values()
+                for producer in partition.log.state.producers.by_id.values()
             ]
         ),
     )

@@ -1,10 +1,10 @@
-"""Where offsets are: by time, by leader epoch; and deleting what lies before one."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from functools import partial
 from typing import NamedTuple
 
-from ottla.broker.dispatch import Call
-from ottla.broker.partition import Partition
+from ottla.broker.network.dispatch import Call
+from ottla.broker.partitions.partition import Partition
 from ottla.config import CLEANUP_POLICY
 from ottla.core.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from ottla.core.metadata.names import is_internal
@@ -47,26 +47,26 @@ SPECIAL_SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""Timestamps below zero that mean something, and the version of ListOffsets that first knew them."""
+"""Timestamps below zero with a special meaning, and the version of ListOffsets that introduced them."""
 _ISOLATION_LEVELS = (0, 1)
 _READ_COMMITTED = 1
 _CONSUMER = -1
 _LEADER_EPOCH_SINCE = 4
 _NOT_FOUND = TimeFound(-1, -1, -1)
 _LOOK_UP_COST = 16
-"""Of an offset by time, which is read from files, counted in those that are known."""
+"""The cost of a look-up by time, which reads files, in elements of the budget."""
 
 
 class _Moved(NamedTuple):
-    """What becomes of a partition whose first records are deleted."""
+    """The result of DeleteRecords for one partition."""
 
     start: int
     result: DeleteRecordsPartitionResult
 
 
 async def list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    """Each partition is told of once; what is asked of one twice may be two things, and is refused. The times of very
-    many segments are learned in a thread."""
+    """List offsets by timestamp. A partition that is named twice is refused, because the two timestamps may differ. The
+    timestamps of very many segments are read in a thread."""
     budget = call.budget
     asked: dict[str, dict[int, ListOffsetsPartition]] = {}
     repeated: set[tuple[str, int]] = set()
@@ -98,7 +98,7 @@ def _log_to_learn(call: Call, topic: str, asked: ListOffsetsPartition) -> Partit
         log = call.node.partition(topic, asked.partition_index).log
         return log if log.must_learn_times else None
     except Refused:
-        return None  # Its answer says so.
+        return None  # The response contains the error.
 
 
 def _list_partition(
@@ -129,14 +129,14 @@ def _list_partition(
 
 
 def _upper_offset(partition: Partition, request: ListOffsetsRequest) -> int:
-    """Where what may be told of ends. Replicas and tools have no isolation level."""
+    """The offset up to which records are visible. Replicas and tools have no isolation level."""
     if request.replica_id != _CONSUMER:
-        return partition.log.log.end_offset
+        return partition.log.state.end_offset
     return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
 
 
 def _find(partition: Partition, timestamp: int, upper: int) -> TimeFound:
-    log = partition.log.log
+    log = partition.log.state
     match timestamp:
         case _ if timestamp == LATEST:
             return TimeFound(upper, -1, partition.leader_epoch)
@@ -165,7 +165,7 @@ def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Epoch
     try:
         partition = call.node.partition(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
-        log = partition.log.log
+        log = partition.log.state
         epoch, end_offset = log.epochs.end_offset_of(asked.leader_epoch, log.end_offset)
     except Refused as refusal:
         error = refusal.error
@@ -173,8 +173,8 @@ def _epoch_end(call: Call, topic: str, asked: OffsetForLeaderPartition) -> Epoch
 
 
 async def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    """Each partition is told of once; of several offsets for one the last counts, as in Kafka. Answered when the new
-    log starts are durable: written once for all partitions of a directory, in a thread."""
+    """Delete records before an offset. If a partition has several offsets, the last one is used, as in Kafka. The
+    response is sent when the new log starts are durable: they are written once per directory, in a thread."""
     asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         async for part in call.budget.parts(topic.partitions):
@@ -201,16 +201,16 @@ async def delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRec
 
 
 def _new_start(call: Call, topic: str, index: int, offset: int) -> tuple[Partition, int]:
-    """The partition, and where it will start."""
+    """The partition, and its new log start."""
     partition = call.node.partition(topic, index)
     if is_internal(topic):
         raise Refused(Error.INVALID_TOPIC_EXCEPTION, f"the records of {topic} are the cluster's own")
-    if "delete" not in partition.log.log.config[CLEANUP_POLICY]:
+    if "delete" not in partition.log.state.config[CLEANUP_POLICY]:
         raise Refused(Error.POLICY_VIOLATION, f"{partition.name}: cleanup.policy does not allow to delete records")
     wanted = partition.high_watermark if offset == LATEST else offset
     if wanted < 0:
         raise Refused(Error.OFFSET_OUT_OF_RANGE, f"{partition.name}: no record has offset {wanted}")
-    is_new = partition.log.log.is_new_start(wanted)
+    is_new = partition.log.state.is_new_start(wanted)
     return partition, wanted if is_new else partition.log_start_offset
 
 

@@ -1,19 +1,16 @@
 """Produce: append batches to the partitions led here.
 
-Rule 1: records of a transaction are taken from a request that names its transactional id only. Otherwise a client that
-        may use no transactional id could hold back the last stable offset for ever (CVE-2018-17196). They fail all of
-        the request, as in Kafka.
-Rule 2: what is wrong is told in Kafka's order: the partition, the batch, the transaction, the acks.
-Rule 3: a partition that a request names twice gets none of its batches, and one answer. (Kafka appends the last batch
-        and drops the others without a word.)
+Rule 1: transactional records are accepted only if the request names its transactional id. Otherwise a client without
+        access to any transactional id could block the last stable offset forever (CVE-2018-17196). A violation fails
+        the whole request, as in Kafka.
+Rule 2: errors are checked in Kafka's order: the partition, the batch, the transaction, the acks.
+Rule 3: if a request names a partition twice, none of its batches is appended, and the partition has one error. (Kafka
+        appends the last batch and silently drops the others.)
 """
 
-from asyncio import Future
 from collections.abc import Awaitable, Generator, Mapping
 from typing import NamedTuple
 
-from ottla.broker.backlog import at_once
-from ottla.broker.dispatch import Call
 from ottla.broker.handlers.transactional_produce import (
     BATCHES_PER_STEP,
     TOPIC_IDS_SINCE,
@@ -22,7 +19,10 @@ from ottla.broker.handlers.transactional_produce import (
     admissions,
     admissions_in_steps,
 )
-from ottla.broker.turns import Turns
+from ottla.broker.network.backlog import at_once
+from ottla.broker.network.dispatch import Call
+from ottla.broker.network.fifo import Fifo
+from ottla.broker.partitions.commits import Commit
 from ottla.core.metadata.names import is_internal
 from ottla.kernel import Buffer, Checked, Codec, CorruptBatch, InvalidRecords, TakesLong, is_transactional, read_header
 from ottla.observe.trace import warn
@@ -50,19 +50,19 @@ _WITHOUT_LOG_START = (
     Error.CORRUPT_MESSAGE,
     Error.KAFKA_STORAGE_ERROR,
 )
-"""Refusals of a log that do not say where it begins."""
+"""Refusals of a log after which the response has no log start offset."""
 _ADMIN = "__admin_client"
-"""The client id by which Kafka's tools may write to internal topics."""
+"""The client id with which Kafka's tools may write to internal topics."""
 
 _NOBODY_ASKED: Admissions = {}
 _TWICE = bytearray(b"named twice")
 _LOOKS_PER_STEP = 64
 _APPENDS_PER_STEP = 8
 _APPEND_COST = 8
-"""Of a batch that is written, counted in elements that are only looked at."""
+"""The cost of appending a batch, in elements of the budget."""
 
-Sync = tuple["Future[Refused | None]", PartitionProduceResponse]
-"""What an answer waits for, and the part of it that depends on that."""
+Awaited = tuple[Commit, PartitionProduceResponse]
+"""A commit that the response waits for, and the part of the response that depends on it."""
 
 
 def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
@@ -73,14 +73,14 @@ def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[
     if request.transactional_id is None:
         return _produce(request, call, _NOBODY_ASKED)
     try:
-        admitted, turns = admissions(request, call), call.connection.produce_turns
+        admitted, fifo = admissions(request, call), call.connection.produce_fifo
     except Refused as refused_all:
         return _all_refused(request, refused_all, call)
-    if isinstance(admitted, Mapping) and not turns.taken:
+    if isinstance(admitted, Mapping) and not fifo.entered:
         return _produce(request, call, admitted)
     _keep_records(request)
-    turns.taken += 1
-    later = _produce_in_turn(request, call, admitted, turns)
+    fifo.entered += 1
+    later = _produce_in_turn(request, call, admitted, fifo)
     if request.acks == 0:
         call.node.spawn(later)
         return None
@@ -88,7 +88,7 @@ def produce(request: ProduceRequest, call: Call) -> ProduceResponse | Awaitable[
 
 
 def _keep_records(request: ProduceRequest) -> None:
-    """The connection reads its next request over these bytes."""
+    """Copy the records, because the connection receives its next request into the same buffer."""
     for topic in request.topic_data:
         for one in topic.partition_data:
             if one.records is not None and one.records is not _TWICE:
@@ -96,8 +96,8 @@ def _keep_records(request: ProduceRequest) -> None:
 
 
 async def _produce_wide(request: ProduceRequest, call: Call) -> ProduceResponse | None:
-    """To very many partitions. The connection takes no other request until this one is answered, and the records stay
-    where they are until then."""
+    """A Produce to very many partitions. The connection takes no other request until this one is answered, and the
+    records stay in the buffer until then."""
     admitted: Admissions = _NOBODY_ASKED
     if (refusal := await call.budget.run(_prepare(request), _LOOKS_PER_STEP)) is not None:
         return _all_refused(request, refusal, call)
@@ -111,26 +111,26 @@ async def _produce_wide(request: ProduceRequest, call: Call) -> ProduceResponse 
 
 
 async def _produce_in_turn(
-    request: ProduceRequest, call: Call, admitted: Admissions | Awaitable[Admissions], turns: Turns
+    request: ProduceRequest, call: Call, admitted: Admissions | Awaitable[Admissions], fifo: Fifo
 ) -> ProduceResponse | None:
-    """In a transaction whose coordinator has to be asked first. What was sent after it on this connection waits, though
-    its own partition may need no question any more: its sequences follow."""
+    """A Produce in a transaction whose coordinator must be asked first. Later requests on this connection wait, even
+    for other partitions, because their sequences follow."""
     try:
-        async with turns.lock:
+        async with fifo.lock:
             asked = admitted if isinstance(admitted, Mapping) else await admitted
             produced = await _append_in_turns(_append_all(request, call, asked), None, call)
     finally:
-        turns.taken -= 1
+        fifo.entered -= 1
     return await produced if isinstance(produced, Awaitable) else produced
 
 
 def _prepare(request: ProduceRequest) -> Steps[Refused | None]:
-    """Name each partition once, where it is first named; one that was named twice has `_TWICE` for records (rule 3).
-    Why all of the request is refused, if it is (rule 1)."""
+    """Merge duplicate partitions: one that was named twice has `_TWICE` for records (rule 3). Returns the refusal of
+    the whole request, if any (rule 1)."""
     first: dict[tuple[str, bytes, int], PartitionProduceData] = {}
     is_odd = has_transactional = False
     for topic in request.topic_data:
-        is_odd = is_odd or not topic.partition_data  # It is not told of either.
+        is_odd = is_odd or not topic.partition_data  # It does not appear in the response either.
         for number, one in enumerate(topic.partition_data, start=1):
             if request.transactional_id is None and one.records is not None and is_transactional(one.records):
                 has_transactional = True
@@ -178,7 +178,7 @@ def _produce(
             long_one = next(steps)
             if long_one is not None or call.budget.is_spent(_APPEND_COST * _APPENDS_PER_STEP):
                 _keep_records(request)
-                call.is_alone = True  # What is sent after it may have sequences that follow.
+                call.is_alone = True  # Requests sent after it may have sequences that follow.
                 return _go_on(steps, long_one, call)
     except StopIteration as done:
         response: ProduceResponse | Awaitable[ProduceResponse] | None = done.value
@@ -193,7 +193,7 @@ async def _go_on(steps: "_Appending", long_one: "_LongOne | None", call: Call) -
 async def _append_in_turns(
     steps: "_Appending", long_one: "_LongOne | None", call: Call
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    """The rest of the batches: those that take long are checked in a thread, and the others have their turn."""
+    """Append the rest of the batches: expensive ones are checked in a thread, the others in turns on the loop."""
     try:
         while True:
             if long_one is not None:
@@ -209,7 +209,7 @@ async def _append_in_turns(
 
 
 async def _checked(long_one: "_LongOne", call: Call) -> Checked | Refused:
-    """A few at a time, because each may unpack to 64 MiB."""
+    """Check an expensive batch in a thread, only a few at a time: each may decompress to 64 MiB."""
     async with call.node.long_checks:
         try:
             return await call.node.store.disk.in_thread(long_one.check)
@@ -218,7 +218,7 @@ async def _checked(long_one: "_LongOne", call: Call) -> Checked | Refused:
 
 
 def _append_all(request: ProduceRequest, call: Call, admitted: Admissions) -> "_Appending":
-    syncs: list[Sync] = []
+    commits: list[Awaited] = []
     responses = []
     appended = 0
     for topic in request.topic_data:
@@ -228,13 +228,13 @@ def _append_all(request: ProduceRequest, call: Call, admitted: Admissions) -> "_
             admission = admitted.get((name or "", one.index)) if admitted else None
             where = _Where(topic, name, one, admission)
             try:
-                partitions.append(_append(call, request.acks, where, syncs, None))
+                partitions.append(_append(call, request.acks, where, commits, None))
             except TakesLong:
                 checked = yield _LongOne(call, where)
                 if isinstance(checked, Refused):
                     partitions.append(refused(one.index, checked))
                 else:
-                    partitions.append(_append(call, request.acks, where, syncs, checked))
+                    partitions.append(_append(call, request.acks, where, commits, checked))
             appended += 1
             if appended % _APPENDS_PER_STEP == 0:
                 yield None
@@ -243,7 +243,7 @@ def _append_all(request: ProduceRequest, call: Call, admitted: Admissions) -> "_
     if request.acks == 0:
         _cut_off_if_refused(response, call)
         return None
-    return _after(syncs, response) if syncs else response
+    return _after(commits, response) if commits else response
 
 
 class _Where(NamedTuple):
@@ -254,24 +254,25 @@ class _Where(NamedTuple):
 
 
 class _LongOne(NamedTuple):
-    """A batch that takes long to check."""
+    """A batch that is expensive to check."""
 
     call: Call
     where: _Where
 
     def check(self) -> Checked:
-        """In a thread."""
+        """Check the batch. Called in a thread."""
         topic, name, data, _ = self.where
         assert data.records is not None
         return self.call.node.partition(name, data.index, topic.topic_id).log.check(memoryview(data.records))
 
 
 _Appending = Generator[_LongOne | None, Checked | Refused | None, "ProduceResponse | Awaitable[ProduceResponse] | None"]
-"""Pauses after some batches, and where one takes long: it wants to be sent what became of the check."""
+"""Yields after some batches, and for a batch that is expensive to check: then it must be sent the result of the
+check."""
 
 
 def _append(
-    call: Call, acks: int, where: _Where, syncs: list[Sync], checked: Checked | None
+    call: Call, acks: int, where: _Where, commits: list[Awaited], checked: Checked | None
 ) -> PartitionProduceResponse:
     topic, name, data, admission = where
     try:
@@ -301,15 +302,15 @@ def _append(
         log_append_time_ms=appended.log_append_time,
         log_start_offset=partition.log_start_offset,
     )
-    if acks and partition.must_sync:
-        syncs.append((partition.synced(appended.last_offset + 1), response))
+    if acks and (commit := partition.committed(partition.leader_epoch, appended.last_offset + 1)) is not None:
+        commits.append((commit, response))
     return response
 
 
 def _check_rare(records: Buffer, call: Call, acks: int, topic: str, admission: Admission) -> None:
-    """What is asked of few requests, in Kafka's order (rule 2)."""
+    """Checks that concern few requests, in Kafka's order (rule 2)."""
     if not _is_one_batch(records):
-        return  # The log tells what is wrong with it.
+        return  # The append to the log refuses it with the exact reason.
     if call.version < _ZSTD_SINCE and read_header(records).attributes & _CODEC == Codec.ZSTD:
         raise Refused(
             Error.UNSUPPORTED_COMPRESSION_TYPE,
@@ -324,7 +325,7 @@ def _check_rare(records: Buffer, call: Call, acks: int, topic: str, admission: A
 
 
 def _is_one_batch(records: Buffer) -> bool:
-    """Whether it has the outline of what is to be sent for a partition."""
+    """Whether the bytes look like exactly one batch."""
     try:
         header = read_header(records)
     except CorruptBatch:
@@ -347,7 +348,7 @@ def refused(index: int, refusal: Refused) -> PartitionProduceResponse:
 
 
 def _cut_off_if_refused(response: ProduceResponse, call: Call) -> None:
-    """acks=0 has no answer to carry an error, so the connection is closed: the only way to tell the client."""
+    """acks=0 has no response to carry an error, so the connection is closed to inform the client."""
     for topic in response.responses:
         for one in topic.partition_responses:
             if one.error_code:
@@ -356,10 +357,10 @@ def _cut_off_if_refused(response: ProduceResponse, call: Call) -> None:
                 return
 
 
-async def _after(syncs: list[Sync], response: ProduceResponse) -> ProduceResponse:
-    """Wait for the disk; an answer that it cannot keep is taken back."""
-    for synced, one in syncs:
-        refusal = await synced
+async def _after(commits: list[Awaited], response: ProduceResponse) -> ProduceResponse:
+    """Wait until the records are committed. If they are refused, so is their partition in the response."""
+    for commit, one in commits:
+        refusal = await commit
         if refusal is not None:
             one.error_code, one.error_message, one.base_offset = refusal.error, refusal.text, -1
     return response

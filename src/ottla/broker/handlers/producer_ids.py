@@ -1,8 +1,8 @@
-"""InitProducerId: an identity for an idempotent or transactional producer."""
+"""InitProducerId: the identity of an idempotent or transactional producer."""
 
 from collections.abc import Awaitable
 
-from ottla.broker.dispatch import Call
+from ottla.broker.network.dispatch import Call
 from ottla.core.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from ottla.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.errors import Error, Refused
@@ -13,7 +13,7 @@ _FENCED_SINCE = 4
 def init_producer_id(
     request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    """Without a transactional id every call gives a new producer id, in epoch 0."""
+    """Assign a producer id and epoch. Without a transactional id every request gets a new id, in epoch 0."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return _failed(Error.INVALID_REQUEST)
     transactional_id = request.transactional_id
@@ -22,7 +22,7 @@ def init_producer_id(
     if not transactional_id:
         return _failed(Error.INVALID_REQUEST)
     if request.enable2_pc:
-        return _failed(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # As Kafka without two-phase commit.
+        return _failed(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # As in Kafka without two-phase commit.
     if request.keep_prepared_txn:
         return _failed(Error.UNSUPPORTED_VERSION)
     return _of_transactional_id(transactional_id, request, call)
@@ -30,7 +30,7 @@ def init_producer_id(
 
 async def _new_id(call: Call) -> InitProducerIdResponse:
     try:
-        producer_id = await call.node.metadata.producer_ids.next()
+        producer_id = await call.node.producer_ids.next()
     except Refused as refusal:
         return _failed(refusal.error)
     return _is(ProducerIdentity(producer_id, 0))
@@ -52,7 +52,7 @@ async def _of_transactional_id(
         if refusal.error is Error.PRODUCER_FENCED and call.version < _FENCED_SINCE:
             return _failed(Error.INVALID_PRODUCER_EPOCH)
         return _failed(refusal.error)
-    # What was left open is being aborted: the client asks again until that is done.
+    # The open transaction of the producer is being aborted: the client retries until that is done.
     return _failed(Error.CONCURRENT_TRANSACTIONS) if producer is None else _is(producer)
 
 

@@ -1,9 +1,7 @@
 """DescribeQuorum and UpdateFeatures."""
 
-from ottla.broker.dispatch import Call
+from ottla.broker.network.dispatch import Call
 from ottla.core.log.files import METADATA_TOPIC
-from ottla.core.metadata import features
-from ottla.core.metadata.features import FeatureUpdate
 from ottla.wire.api.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -13,22 +11,15 @@ from ottla.wire.api.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from ottla.wire.api.update_features import (
-    FeatureUpdateKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
-from ottla.wire.errors import Error, Refused
+from ottla.wire.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.wire.errors import Error
 from ottla.wire.types import NO_UUID
 
 _DIRECTORIES_SINCE = _NODES_SINCE = 2
-_UPGRADE, _SAFE_DOWNGRADE = 1, 2
-_RESULTS_UNTIL = 1
 
 
 def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
-    quorum, now_ms = call.node.metadata, call.node.clock.wall_ms()
+    quorum, now_ms = call.node.raft_log, call.node.clock.wall_ms()
     is_known = len(request.topics) == 1 and request.topics[0].topic_name == METADATA_TOPIC
     if not is_known or [one.partition_index for one in request.topics[0].partitions[:2]] != [0]:
         return _no_quorum(request)
@@ -65,7 +56,7 @@ def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuoru
 
 
 def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """The metadata log is the only one that has a quorum, and has to be asked for alone."""
+    """The response to a request for anything but partition 0 of the metadata log: no other partition has a quorum."""
     error = Error.UNKNOWN_TOPIC_OR_PARTITION
     topics = [
         ResponseTopicData(
@@ -90,28 +81,8 @@ def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
 
 
 async def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
-    """All of the updates or none."""
-
-    def updated(update: FeatureUpdateKey) -> FeatureUpdate:
-        old_type = _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
-        upgrade_type = old_type if call.version == 0 else update.upgrade_type
-        return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
-
-    updates = await call.budget.each(request.feature_updates[: features.UPDATES_MAX + 1], updated)
-    try:
-        refusal = await call.node.metadata.propose(
-            lambda image: features.update_features(image, updates, validate_only=request.validate_only)
-        )
-    except Refused as refused:
-        refusal = refused
-    # Newer clients take the one error for all of them; older ones look for each update that was made.
-    tells_each = refusal is None and call.version <= _RESULTS_UNTIL
-    return UpdateFeaturesResponse(
-        throttle_time_ms=0,
-        error_code=refusal.error if refusal else Error.NONE,
-        error_message=refusal.text if refusal else None,
-        results=[
-            UpdatableFeatureResult(feature=update.name, error_code=Error.NONE, error_message=Error.NONE.name)
-            for update in (updates if tells_each else ())
-        ],
+    """Update the levels of features; the controller decides."""
+    response: UpdateFeaturesResponse = await call.node.controller.send(
+        request, version=call.version, budget=call.budget
     )
+    return response

@@ -1,17 +1,18 @@
-"""Produce in a transaction: what its coordinator has to say before anything is appended (KIP-890).
+"""Produce in a transaction: the coordinator admits the partitions before anything is appended (KIP-890).
 
-Rule 1: a partition where the transaction is open already needs no question, so that only its first batch costs one.
-Rule 2: clients from Produce version 12 on leave it to the broker to add partitions to the transaction; for others the
-        broker asks whether they did.
-Rule 3: older clients know fewer errors: what they could not go on from is told in words they can.
+Rule 1: the broker asks the coordinator before the first batch of a transaction in a partition, and not again while the
+        transaction is open there.
+Rule 2: clients from Produce version 12 on leave it to the broker to add partitions to the transaction. For other
+        clients the broker asks the coordinator whether they added them.
+Rule 3: older clients know fewer errors: an error that they do not know is replaced by one that they can handle.
 """
 
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from ottla.broker.backlog import at_once
-from ottla.broker.dispatch import Call
-from ottla.broker.transactions import told_to_writer
+from ottla.broker.coordinators.admission import admit, told_to_writer
+from ottla.broker.network.backlog import at_once
+from ottla.broker.network.dispatch import Call
 from ottla.config import TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from ottla.core.log.producers import Verification
 from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition
@@ -21,7 +22,7 @@ from ottla.wire.codec import Steps
 from ottla.wire.errors import Error, Refused
 
 Admission = Verification | Refused | None
-"""What the append needs to go with it, or why there must be none; None where the transaction is open already."""
+"""The verification that the append needs, or why nothing may be appended; None if the transaction is open already."""
 Admissions = Mapping[TopicPartition, Admission]
 
 TOPIC_IDS_SINCE: Final = 13
@@ -37,9 +38,10 @@ _ASK_AGAIN: Final = (
 
 
 def admissions(request: ProduceRequest, call: Call) -> Admissions | Awaitable[Admissions]:
-    """For each partition that the request writes to in its transaction. Answered at once if nobody is to be asked.
+    """The admission of each partition that the request writes to in its transaction. The result is awaitable only if
+    the coordinator has to be asked.
 
-    Raises Refused if the request as a whole cannot be taken."""
+    Raises Refused if the request as a whole cannot be accepted."""
     return at_once(admissions_in_steps(request, call))
 
 
@@ -73,7 +75,7 @@ def _transactional_batches(request: ProduceRequest, call: Call) -> Steps[dict[To
             if count % BATCHES_PER_STEP == 0:
                 yield
             if data.records is None or name is None or call.node.metadata.image.partition(name, data.index) is None:
-                continue  # Refused where it is appended.
+                continue  # The append refuses it.
             try:
                 header = read_header(data.records)
             except CorruptBatch:
@@ -85,7 +87,7 @@ def _transactional_batches(request: ProduceRequest, call: Call) -> Steps[dict[To
 
 def _begin(where: TopicPartition, header: BatchHeader, call: Call, *, adds: bool) -> Admission:
     try:
-        producers = call.node.partition(*where).log.log.producers
+        producers = call.node.partition(*where).log.state.producers
         return producers.begin_verification(
             header.producer_id,
             header.producer_epoch,
@@ -105,9 +107,7 @@ async def _ask(
     call: Call,
 ) -> Admissions:
     try:
-        errors = await call.node.transactions.admit(
-            transactional_id, producer, wanted, adds=call.version >= _ADDS_SINCE
-        )
+        errors = await admit(call.node, transactional_id, producer, wanted, adds=call.version >= _ADDS_SINCE)
     except Refused as refusal:
         return begun | dict.fromkeys(wanted, _told(refusal.error, refusal.text, call.version))
     text = f"the partition is not part of the transaction of {transactional_id!r}"
@@ -116,6 +116,6 @@ async def _ask(
 
 def _told(error: Error, text: str, version: int) -> Refused:
     if error in _ASK_AGAIN or (error is Error.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
-        # An error that every client sends again after, and that makes none look for other brokers.
+        # After this error every client retries with the same broker.
         return Refused(Error.NOT_ENOUGH_REPLICAS, f"the transaction's coordinator cannot be asked now: {text}")
     return Refused(told_to_writer(error, knows_abortable=version >= _ABORTABLE_SINCE), text)

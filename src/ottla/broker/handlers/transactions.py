@@ -1,16 +1,15 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ottla.broker.backlog import Budget
-from ottla.broker.dispatch import Call
-from ottla.broker.internal_topics import ensure_internal_topic
-from ottla.broker.markers import Marker, write_marker
-from ottla.broker.transactions import check_name
-from ottla.core.coordination import hash_cost
+from ottla.broker.coordinators.internal_topics import ensure_internal_topic
+from ottla.broker.coordinators.markers import TxnMarker, write_markers
+from ottla.broker.coordinators.transactions import check_name
+from ottla.broker.network.backlog import Budget
+from ottla.broker.network.dispatch import Call
 from ottla.core.metadata.names import CONSUMER_OFFSETS, is_internal
+from ottla.core.runtime.shard import hash_cost
 from ottla.core.transactions.queries import Filters
 from ottla.core.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
@@ -48,15 +47,14 @@ from ottla.wire.rows import Shared
 _BATCHES_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _EPOCH_PER_TRANSACTION_SINCE: Final = 5
-_MARKER_COST: Final = 16
-"""Of a marker that is written, counted in elements that are only looked at."""
 
 
-# Which partitions.
+# Partitions of a transaction.
 
 
 async def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
-    """Clients name one transaction; brokers, from version 4 on, several, and may only ask (`verify_only`)."""
+    """Add partitions to transactions. A client names one transaction. From version 4 on, brokers name several, and may
+    request only a check (`verify_only`)."""
     if call.version >= _BATCHES_SINCE:
         results = []
         for one in request.transactions:
@@ -86,7 +84,7 @@ async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> 
         if budget.is_spent():
             await budget.give_way()
     if wrong:
-        # One that cannot be fails all: a transaction in part is of no use.
+        # One partition that cannot be added fails all, because a transaction must not lack some of its partitions.
         def error_of(one: TopicPartition) -> Error:
             return wrong.get(one, Error.OPERATION_NOT_ATTEMPTED)
 
@@ -97,23 +95,19 @@ async def _add_partitions(wanted: AddPartitionsToTxnTransaction, call: Call) -> 
     try:
         check_name(transactional_id)
         if wanted.verify_only:
-            refused = await transactions.admit(transactional_id, producer, partitions, adds=False)
+            refused = await transactions.verify_partitions(transactional_id, producer, partitions)
             return await _partition_results(
                 transactional_id, partitions, lambda one: refused.get(one, Error.NONE), budget
             )
-        named = list(partitions)
-        await transactions.decide(
-            transactional_id,
-            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, named, version, now_ms),
-        )
+        await transactions.add_partitions(transactional_id, producer, list(partitions), version)
     except Refused as refusal:
         return await _result_for_all(wanted, _told(refusal.error, call.version), budget)
     return await _result_for_all(wanted, Error.NONE, budget)
 
 
 def _refusal_of(partition: TopicPartition, call: Call) -> Error | None:
-    """Why a transaction cannot have it. Clients have no business in internal topics; brokers add the partition that a
-    group's offsets are in."""
+    """Why a partition cannot be added to a transaction; None if it can. Clients may not add partitions of internal
+    topics; brokers add the partition of `__consumer_offsets` that holds a group's offsets."""
     if call.version < _BATCHES_SINCE and is_internal(partition[0]):
         return Error.TOPIC_AUTHORIZATION_FAILED
     return Error.UNKNOWN_TOPIC_OR_PARTITION if call.node.metadata.image.partition(*partition) is None else None
@@ -122,7 +116,7 @@ def _refusal_of(partition: TopicPartition, call: Call) -> Error | None:
 async def _result_for_all(
     wanted: AddPartitionsToTxnTransaction, error: Error, budget: Budget
 ) -> AddPartitionsToTxnResult:
-    """The same for each partition, as the request lists them."""
+    """The result with the same error for each partition, in the order of the request."""
     return AddPartitionsToTxnResult(
         transactional_id=wanted.transactional_id,
         topic_results=[
@@ -162,29 +156,27 @@ def _partition_result(index: int, error: Error) -> AddPartitionsToTxnPartitionRe
 
 
 async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> AddOffsetsToTxnResponse:
-    """The offsets of a group are records of one partition of `__consumer_offsets`, which the transaction writes to."""
+    """Add a group's offsets to a transaction: they are records in one partition of `__consumer_offsets`, which becomes
+    part of the transaction."""
     transactional_id = request.transactional_id
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     error = Error.NONE
     try:
         check_name(transactional_id)
-        # Clients look for the group's coordinator, which makes the topic, only when this is answered.
+        # Clients look up the group's coordinator, which creates the topic, only after this response.
         await ensure_internal_topic(call.node, CONSUMER_OFFSETS)
         partition = (CONSUMER_OFFSETS, call.node.groups.partition_of(request.group_id))
-        await call.node.transactions.decide(
-            transactional_id,
-            lambda shard, now_ms: shard.add_partitions(transactional_id, producer, [partition], 0, now_ms),
-        )
+        await call.node.transactions.add_partitions(transactional_id, producer, [partition], 0)
     except Refused as refusal:
         error = _told(refusal.error, call.version)
     return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
 
 
-# Ends.
+# Ending.
 
 
 async def end_txn(request: EndTxnRequest, call: Call) -> EndTxnResponse:
-    """Answered when the decision is committed; the markers follow."""
+    """End a transaction. The response is sent when the decision is committed; the markers are written afterwards."""
     transactional_id = request.transactional_id
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     version = EPOCH_PER_TRANSACTION if call.version >= _EPOCH_PER_TRANSACTION_SINCE else 0
@@ -205,7 +197,8 @@ async def end_txn(request: EndTxnRequest, call: Call) -> EndTxnResponse:
 
 
 async def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> WriteTxnMarkersResponse:
-    """Answered when the markers count, per producer: several of one producer are told together, as in Kafka."""
+    """Write markers. The response is sent when they are committed. Several markers of one producer have one common
+    result, as in Kafka."""
     errors: dict[int, dict[TopicPartition, Error]] = {}
     for wanted in request.markers:
         errors.setdefault(wanted.producer_id, {}).update(await _write_marker(wanted, call))
@@ -222,28 +215,15 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Writ
 
 
 async def _write_marker(wanted: WritableTxnMarker, call: Call) -> dict[TopicPartition, Error]:
-    marker = Marker(
+    marker = TxnMarker(
         ProducerIdentity(wanted.producer_id, wanted.producer_epoch),
         wanted.transaction_result,
         wanted.coordinator_epoch,
         wanted.transaction_version,
     )
-    errors: dict[TopicPartition, Error] = {}
-    written: dict[TopicPartition, asyncio.Future[Refused | None] | None] = {}
-    for topic in wanted.topics:
-        for index in topic.partition_indexes:
-            try:
-                written[topic.name, index] = write_marker(call.node, marker, (topic.name, index))
-            except Refused as refusal:
-                errors[topic.name, index] = refusal.error
-            if call.budget.is_spent(_MARKER_COST):
-                await call.budget.give_way()
-    for partition, done in written.items():
-        lost = None if done is None else await done
-        errors[partition] = Error.NONE if lost is None else lost.error
-        if call.budget.is_spent():
-            await call.budget.give_way()
-    return errors
+    named = ((topic.name, index) for topic in wanted.topics for index in topic.partition_indexes)
+    outcomes = await write_markers(call.node, marker, named, call.budget)
+    return {partition: refusal.error if refusal else Error.NONE for partition, refusal in outcomes.items()}
 
 
 async def _marker_results(errors: dict[TopicPartition, Error], budget: Budget) -> list[WritableTxnMarkerTopicResult]:
@@ -257,11 +237,12 @@ async def _marker_results(errors: dict[TopicPartition, Error], budget: Budget) -
     return await budget.each(topics.items(), lambda one: WritableTxnMarkerTopicResult(name=one[0], partitions=one[1]))
 
 
-# Looking.
+# Describing.
 
 
 async def describe_transactions(request: DescribeTransactionsRequest, call: Call) -> DescribeTransactionsResponse:
-    """An id that is named again has the same description: its transaction may have very many partitions."""
+    """Describe transactions. An id that is named twice is described once, because its transaction may have very many
+    partitions."""
     known: dict[str, described.TransactionState] = {}
     states = []
     for transactional_id in request.transactional_ids:
@@ -340,11 +321,11 @@ async def list_transactions(request: ListTransactionsRequest, call: Call) -> Lis
     )
 
 
-# Both.
+# Shared.
 
 
 def _told(error: Error, version: int) -> Error:
-    """Clients of the first versions do not know that a producer can be fenced."""
+    """The error for a client of this version: early versions do not know PRODUCER_FENCED."""
     if error is Error.PRODUCER_FENCED and version < _FENCED_SINCE:
         return Error.INVALID_PRODUCER_EPOCH
     return error

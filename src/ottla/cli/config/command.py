@@ -1,4 +1,4 @@
-"""What the commands of `ottla config` do."""
+"""Implements `ottla config`."""
 
 import argparse
 import html
@@ -12,19 +12,19 @@ from ottla.cli.arguments import pairs
 from ottla.cli.errors import FAILED, UserError
 from ottla.cli.plain import json_line
 from ottla.cli.remote import Command, complain
-from ottla.cli.tables import Column, print_table, stdout
+from ottla.cli.tables import TableColumn, print_table, stdout
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.configs import Change, Entry, Operation, Resource, ResourceType, Source
-from ottla.client.core.errors import ClientError
+from ottla.client.configs import ConfigChange, ConfigEntry, ConfigOperation, ConfigSource, Resource, ResourceType
+from ottla.rpc.errors import ClientError
 
 _MARKUP: Final = re.compile(r"</?[a-zA-Z][^>]*>")
 SOURCES: Final = {
-    Source.TOPIC: "topic",
-    Source.BROKER: "broker",
-    Source.BROKERS: "brokers",
-    Source.FILE: "file",
-    Source.DEFAULT: "default",
+    ConfigSource.TOPIC: "topic",
+    ConfigSource.BROKER: "broker",
+    ConfigSource.BROKERS: "brokers",
+    ConfigSource.FILE: "file",
+    ConfigSource.DEFAULT: "default",
 }
 
 
@@ -40,7 +40,7 @@ def resource_of(text: str) -> Resource:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Raises UserError for what no cluster need be asked about."""
+    """Raises UserError for mistakes that can be seen without a cluster."""
     resource_of(parsed.resource)
     pairs(getattr(parsed, "settings", ()), "set")
 
@@ -52,7 +52,9 @@ async def get(client: Client, parsed: argparse.Namespace) -> int:
     if isinstance(outcome, ClientError):
         raise outcome
     missing = [name for name in parsed.names if name not in {entry.name for entry in outcome}]
-    entries = outcome if parsed.all or parsed.names else [one for one in outcome if one.source is not Source.DEFAULT]
+    entries = (
+        outcome if parsed.all or parsed.names else [one for one in outcome if one.source is not ConfigSource.DEFAULT]
+    )
     if parsed.json:
         for entry in entries:
             sys.stdout.write(json_line(_fields(resource, entry, docs=parsed.docs)))
@@ -68,15 +70,17 @@ async def get(client: Client, parsed: argparse.Namespace) -> int:
 
 async def change(client: Client, parsed: argparse.Namespace) -> int:
     settings = pairs(parsed.settings, "set")
-    changes = [Change(name, Operation.SET, value) for name, value in settings.items()]
+    changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in settings.items()]
     return await _alter(client, parsed, changes)
 
 
 async def unset(client: Client, parsed: argparse.Namespace) -> int:
-    return await _alter(client, parsed, [Change(name, Operation.DELETE) for name in dict.fromkeys(parsed.names)])
+    return await _alter(
+        client, parsed, [ConfigChange(name, ConfigOperation.DELETE) for name in dict.fromkeys(parsed.names)]
+    )
 
 
-async def _alter(client: Client, parsed: argparse.Namespace, changes: list[Change]) -> int:
+async def _alter(client: Client, parsed: argparse.Namespace, changes: list[ConfigChange]) -> int:
     resource = resource_of(parsed.resource)
     outcome = (await Admin(client).alter_configs({resource: changes}, validate_only=parsed.dry_run))[resource]
     if outcome is not None:
@@ -87,7 +91,7 @@ async def _alter(client: Client, parsed: argparse.Namespace, changes: list[Chang
             fields = {"resource": str(resource), "name": one.name, "value": one.value, "changed": not parsed.dry_run}
             sys.stdout.write(json_line(fields))
             continue
-        what = f"{one.name}={one.value}" if one.operation is Operation.SET else f"{one.name} by default"
+        what = f"{one.name}={one.value}" if one.operation is ConfigOperation.SET else f"{one.name} by default"
         print(f"{resource}: {what}{' would be accepted' if parsed.dry_run else ''}")
     return 0
 
@@ -95,10 +99,10 @@ async def _alter(client: Client, parsed: argparse.Namespace, changes: list[Chang
 COMMANDS: Final[dict[str, Command]] = {"get": get, "set": change, "unset": unset}
 
 
-def _print(entries: list[Entry], *, docs: bool) -> None:
+def _print(entries: list[ConfigEntry], *, docs: bool) -> None:
     console = stdout()
     if not docs:
-        columns = [Column("Setting"), Column("Value", wraps=True), Column("From")]
+        columns = [TableColumn("Setting"), TableColumn("Value", wraps=True), TableColumn("From")]
         print_table(console, columns, [[one.name, _value(one), _source(one)] for one in entries])
         return
     for number, entry in enumerate(entries):
@@ -109,23 +113,23 @@ def _print(entries: list[Entry], *, docs: bool) -> None:
             console.print(Text(_without_markup(entry.documentation)))
 
 
-def _value(entry: Entry) -> Text:
+def _value(entry: ConfigEntry) -> Text:
     if entry.sensitive:
         return Text("(secret)", style="dim")
     return Text("null", style="dim") if entry.value is None else Text(entry.value)
 
 
-def _source(entry: Entry) -> str:
-    fixed = ", fixed" if entry.read_only and entry.source is not Source.DEFAULT else ""
+def _source(entry: ConfigEntry) -> str:
+    fixed = ", fixed" if entry.read_only and entry.source is not ConfigSource.DEFAULT else ""
     return SOURCES.get(entry.source, entry.source.name.lower()) + fixed
 
 
 def _without_markup(documentation: str) -> str:
-    """Kafka writes its documentation for a browser."""
+    """Remove HTML tags: Kafka's documentation is written for a browser."""
     return html.unescape(_MARKUP.sub("", documentation))
 
 
-def _fields(resource: Resource, entry: Entry, *, docs: bool) -> dict[str, object]:
+def _fields(resource: Resource, entry: ConfigEntry, *, docs: bool) -> dict[str, object]:
     fields: dict[str, object] = {
         "resource": str(resource),
         "name": entry.name,

@@ -1,1 +1,1 @@
-"""`ottla consume`: records to lines."""
+"""`ottla consume`: prints records as lines."""

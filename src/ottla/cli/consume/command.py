@@ -1,4 +1,4 @@
-"""What `ottla consume` does."""
+"""Implements `ottla consume`."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ from typing import BinaryIO
 from ottla.cli.consume.lines import LineForm, line_of
 from ottla.cli.consume.where import start_of
 from ottla.cli.errors import UserError
-from ottla.cli.progress import Progress, rate
+from ottla.cli.progress import ProgressLine, rate
 from ottla.cli.tables import counted, shown_size
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, END, Consumer, OnFailure, Received, Start
@@ -20,7 +20,9 @@ POLL_MS = 200
 RECORDS_AT_ONCE = 500
 
 
-class Tally:
+class ConsumeCounts:
+    """Records and bytes printed, for the summary."""
+
     def __init__(self) -> None:
         self.records = self.bytes = 0
         self.started_s = time.monotonic()
@@ -35,14 +37,14 @@ class Tally:
 
 
 class Ends:
-    """Where to stop in each partition; with --follow nowhere."""
+    """The offset to stop at in each partition; with --follow there is none."""
 
     def __init__(self, consumer: Consumer, ends: dict[TopicPartition, int]) -> None:
         self._consumer = consumer
         self._ends = ends
 
     def reached(self) -> bool:
-        """Whether there is nothing more to read; partitions that are done are not fetched any more."""
+        """Whether everything is read; finished partitions are not fetched any more."""
         for partition in list(self._ends):
             if self._consumer.position(partition) >= self._ends[partition]:
                 self._consumer.pause(partition)
@@ -50,7 +52,7 @@ class Ends:
         return not self._ends
 
     def includes(self, record: Received) -> bool:
-        """A record that was written after the command began is not part of what was there."""
+        """Whether the record existed when the command started."""
         end = self._ends.get(TopicPartition(record.topic, record.partition))
         return end is not None and record.offset < end
 
@@ -61,7 +63,7 @@ async def consume(client: Client, parsed: argparse.Namespace) -> int:
     partitions = await _partitions(client, parsed)
     out, form = sys.stdout.buffer, form_of(parsed)
     terminal = sys.stdout.isatty()
-    tally = Tally()
+    tally = ConsumeCounts()
     async with Consumer(client, committed=parsed.committed, on_failure=on_failure_of(parsed)) as consumer:
         ends = None
         if not follow:
@@ -69,7 +71,7 @@ async def consume(client: Client, parsed: argparse.Namespace) -> int:
             ends = Ends(consumer, {partition: found.offset for partition, found in at.items()})
         await consumer.assign(await _starts(client, partitions, start))
         try:
-            with Progress(shown=not terminal and not parsed.quiet) as progress:
+            with ProgressLine(shown=not terminal and not parsed.quiet) as progress:
                 await _print(consumer, ends, parsed, form, out, tally, progress)
         finally:
             out.flush()
@@ -93,8 +95,8 @@ async def _print(
     parsed: argparse.Namespace,
     form: LineForm,
     out: BinaryIO,
-    tally: Tally,
-    progress: Progress,
+    tally: ConsumeCounts,
+    progress: ProgressLine,
 ) -> None:
     while ends is None or not ends.reached():
         left = RECORDS_AT_ONCE if parsed.limit is None else min(RECORDS_AT_ONCE, parsed.limit - tally.records)
@@ -106,7 +108,7 @@ async def _print(
                 out.write(line_of(record, form))
                 tally.add(record)
         if ends is None:
-            out.flush()  # Whoever follows wants to see it now.
+            out.flush()  # With --follow each record is shown at once.
         if progress.due:
             progress.say(tally.text(parsed.topic))
         await asyncio.sleep(0)
@@ -123,7 +125,8 @@ async def _partitions(client: Client, parsed: argparse.Namespace) -> list[TopicP
 
 
 async def _starts(client: Client, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, Start]:
-    """An offset that one of several partitions does not have (yet) means its nearest one: its beginning or its end."""
+    """Where to begin in each partition. If there are several, an offset before or after a partition's log is replaced
+    by the beginning or the end of that log."""
     if start.offset is None or len(partitions) == 1:
         return dict.fromkeys(partitions, start)
     first = await list_offsets(client, dict.fromkeys(partitions, BEGINNING.moment or 0))

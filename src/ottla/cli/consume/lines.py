@@ -1,8 +1,8 @@
-"""Records to lines.
+"""Formats records as lines.
 
-Rule 1: into a pipe or a file a value goes byte by byte as it is. On a terminal, what is no printable text is shown in
-        hexadecimal: a value must not be able to reprogram the terminal.
-Rule 2: null is the word null; with --json it cannot be mistaken for a text.
+Rule 1: into a pipe or a file a value is written unchanged. On a terminal, a value that is not printable text is shown
+        in hexadecimal, because control characters could reprogram the terminal.
+Rule 2: null is the word null; with --json it is distinct from the text.
 """
 
 from typing import NamedTuple
@@ -15,6 +15,8 @@ _DIM, _PLAIN = b"\x1b[2m", b"\x1b[0m"
 
 
 class LineForm(NamedTuple):
+    """The formatting options."""
+
     as_json: bool = False
     offsets: bool = False
     timestamps: bool = False

@@ -1,4 +1,4 @@
-"""What `ottla consume --group` does: read as a member of a group, and commit what was printed."""
+"""Implements `ottla consume --group`: read as a member of a group, and commit what was printed."""
 
 import argparse
 import asyncio
@@ -6,10 +6,10 @@ import sys
 import time
 from typing import BinaryIO
 
-from ottla.cli.consume.command import POLL_MS, RECORDS_AT_ONCE, Tally, form_of, on_failure_of
+from ottla.cli.consume.command import POLL_MS, RECORDS_AT_ONCE, ConsumeCounts, form_of, on_failure_of
 from ottla.cli.consume.lines import LineForm, line_of
 from ottla.cli.consume.where import start_of
-from ottla.cli.progress import Progress
+from ottla.cli.progress import ProgressLine
 from ottla.client.client import Client
 from ottla.client.consumer import END
 from ottla.client.core.names import TopicPartition
@@ -20,9 +20,9 @@ COMMIT_S = 1.0
 
 
 class MemberEnds:
-    """Where the topic ended when the command began; with --follow it is never done.
+    """The end of the topic when the command started; with --follow it is never reached.
 
-    A member may be told that it has nothing because it has nothing yet. So it waits for a while before it believes it.
+    A new member may have no partitions yet. So an empty assignment is accepted only after a while.
     """
 
     def __init__(self, consumer: GroupConsumer, ends: dict[TopicPartition, int] | None, patience_s: float) -> None:
@@ -31,7 +31,7 @@ class MemberEnds:
         self._patient_until_s = time.monotonic() + patience_s
 
     def reached(self) -> bool:
-        """Whether all partitions that the group has given this member are read so far."""
+        """Whether all assigned partitions are read up to the end."""
         if self._ends is None or not self._consumer.is_settled:
             return False
         mine = self._consumer.assignment
@@ -48,7 +48,7 @@ async def consume_as_member(client: Client, parsed: argparse.Namespace) -> int:
         partitions = [TopicPartition(topic.name, one.index) for one in topic.partitions]
         at = await list_offsets(client, dict.fromkeys(partitions, LATEST), committed=parsed.committed)
         ends = {partition: found.offset for partition, found in at.items()}
-    tally, terminal = Tally(), sys.stdout.isatty()
+    tally, terminal = ConsumeCounts(), sys.stdout.isatty()
     async with GroupConsumer(
         client,
         parsed.group,
@@ -58,13 +58,13 @@ async def consume_as_member(client: Client, parsed: argparse.Namespace) -> int:
         on_failure=on_failure_of(parsed),
     ) as consumer:
         try:
-            with Progress(shown=not terminal and not parsed.quiet) as progress:
+            with ProgressLine(shown=not terminal and not parsed.quiet) as progress:
                 until = MemberEnds(consumer, ends, parsed.timeout)
                 await _print(consumer, until, parsed, form_of(parsed), sys.stdout.buffer, tally, progress)
             if not consumer.assignment and not parsed.quiet:
                 print(f"{parsed.group} has given this member no partition of {parsed.topic}", file=sys.stderr)
         finally:
-            await consumer.commit()  # All that was printed: also after Ctrl-C.
+            await consumer.commit()  # Everything that was printed, also after Ctrl-C.
             if not parsed.quiet and (terminal or parsed.limit is None):
                 print(f"{tally.text(parsed.topic)}, as a member of {parsed.group}", file=sys.stderr)
     return 0
@@ -76,8 +76,8 @@ async def _print(
     parsed: argparse.Namespace,
     form: LineForm,
     out: BinaryIO,
-    tally: Tally,
-    progress: Progress,
+    tally: ConsumeCounts,
+    progress: ProgressLine,
 ) -> None:
     committed_s = time.monotonic()
     while not ends.reached():

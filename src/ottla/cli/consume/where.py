@@ -1,4 +1,4 @@
-"""`--from` as a person writes it."""
+"""Parses `--from`."""
 
 from ottla.cli.errors import UserError
 from ottla.cli.times import MOMENT_FORMS, moment_ms
@@ -6,7 +6,7 @@ from ottla.client.consumer import BEGINNING, END, Start
 
 
 def start_of(text: str, now_ms: int) -> Start:
-    """Raises UserError with what is allowed."""
+    """Where to begin, by the value of --from. Raises UserError with the allowed forms."""
     match text:
         case "beginning" | "earliest":
             return BEGINNING

@@ -1,1 +1,1 @@
-"""`ottla dlq`: look into dead-letter topics, and send what is in them back."""
+"""`ottla dlq`: inspects dead-letter topics and sends dead letters back to their source topics."""

@@ -13,27 +13,27 @@ TIMES: Final = (
 
 
 def add_dlq(groups: "argparse._SubParsersAction[Any]") -> None:
-    dlq = groups.add_parser("dlq", help="look into dead-letter topics, and send what is in them back")
+    dlq = groups.add_parser("dlq", help="inspect dead-letter topics and send dead letters back")
     commands = dlq.add_subparsers(metavar="COMMAND", required=True)
 
     inspect = add_command(
         commands,
         "inspect",
         "count dead letters by error and by source",
-        "Count the dead letters of a topic by what went wrong and by where they come from, and show some of each.",
+        "Count the dead letters of a topic by error and by source, and show samples of each error.",
         _run,
     )
     _add_choice(inspect)
     inspect.add_argument(
-        "-n", "--samples", type=_from_zero, default=1, metavar="N", help="show so many of each error; default 1"
+        "-n", "--samples", type=_from_zero, default=1, metavar="N", help="show this many of each error; default 1"
     )
 
     redrive = add_command(
         commands,
         "redrive",
-        "send dead letters back to where they come from",
-        "Send dead letters back to the topics they come from, each once. Shows what would be sent; --execute sends it. "
-        "What was interrupted goes on where it was.",
+        "send dead letters back to their source topics",
+        "Send dead letters back to the topics they came from, each once. Shows what would be sent; --execute sends it. "
+        "A redrive that was interrupted continues where it was.",
         _run,
     )
     _add_choice(redrive)
@@ -43,20 +43,20 @@ def add_dlq(groups: "argparse._SubParsersAction[Any]") -> None:
         type=at_least_one,
         default=REDRIVES_MAX,
         metavar="N",
-        help=f"leave records that were sent back so often already; default {REDRIVES_MAX}",
+        help=f"leave records that were already sent back this often; default {REDRIVES_MAX}",
     )
-    redrive.add_argument("--execute", action="store_true", help="do it; without this, only show what would be sent")
+    redrive.add_argument("--execute", action="store_true", help="send them; without this, only show what would be sent")
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.epilog = TIMES
     parser.add_argument("topic", metavar="TOPIC", help="the dead-letter topic, or with :0,2 some of its partitions")
-    choice = parser.add_argument_group("which dead letters", "All, without any of these; those that fit every one.")
+    choice = parser.add_argument_group("which dead letters", "Those that meet all conditions given; without any, all.")
     choice.add_argument(
-        "--error", dest="errors", action="append", default=[], metavar="TEXT", help="the error has this in it"
+        "--error", dest="errors", action="append", default=[], metavar="TEXT", help="the error contains this text"
     )
     choice.add_argument(
-        "--source", dest="sources", action="append", default=[], metavar="TOPIC", help="they come from this topic"
+        "--source", dest="sources", action="append", default=[], metavar="TOPIC", help="they came from this topic"
     )
     choice.add_argument(
         "--pipeline",
@@ -68,13 +68,15 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     )
     choice.add_argument("--since", metavar="TIME", help="written at this time or later")
     choice.add_argument("--until", metavar="TIME", help="written before this time")
-    choice.add_argument("--from-offset", type=_from_zero, metavar="N", help="from this offset of the dead letters on")
-    choice.add_argument("--to-offset", type=_from_zero, metavar="N", help="up to and without this one")
+    choice.add_argument(
+        "--from-offset", type=_from_zero, metavar="N", help="from this offset of the dead-letter topic on"
+    )
+    choice.add_argument("--to-offset", type=_from_zero, metavar="N", help="before this offset of the dead-letter topic")
 
 
 def _from_zero(text: str) -> int:
     if not text.isascii() or not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""What the commands of `ottla dlq` do."""
+"""The commands of `ottla dlq`, and the checks of their arguments."""
 
 import argparse
 from typing import Final
@@ -12,7 +12,7 @@ from ottla.cli.remote import Command
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Raises UserError for what no cluster need be asked about."""
+    """Raises UserError for mistakes that can be found without asking the cluster."""
     choice_of([parsed.topic], "TOPIC")
     choice = choice_from(parsed, 0)
     if None not in (choice.from_offset, choice.to_offset) and choice.from_offset >= choice.to_offset:  # type: ignore[operator]

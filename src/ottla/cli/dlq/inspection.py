@@ -1,4 +1,4 @@
-"""What is in a dead-letter topic: counts by error and by source, and some letters of each error."""
+"""`ottla dlq inspect`: counts dead letters by error and by source, and shows samples of each error."""
 
 import argparse
 import sys
@@ -8,31 +8,31 @@ from typing import Any
 
 from rich.text import Text
 
-from ottla.cli.dlq.letters import Letter, choice_from, letters, partitions_of
+from ottla.cli.dlq.letters import DeadLetter, choice_from, letters, partitions_of
 from ottla.cli.log.tables import shown_time
 from ottla.cli.plain import json_line, to_plain
-from ottla.cli.progress import Progress
-from ottla.cli.tables import Column, counted, number, print_table, stdout
+from ottla.cli.progress import ProgressLine
+from ottla.cli.tables import TableColumn, counted, number, print_table, stdout
 from ottla.client import Client
 
-Source = tuple[str | None, str | None]
+LetterSource = tuple[str | None, str | None]
 """Topic and pipeline."""
 _SHOWN = 300  # Characters of a value in a sample.
 
 
-class Tally:
-    """What was seen of the letters that are meant."""
+class LetterTally:
+    """Counts and samples of the letters that the filter selects."""
 
     def __init__(self, samples_max: int) -> None:
         self.count = 0
         self.errors: Counter[str] = Counter()
-        self.sources: Counter[Source] = Counter()
-        self.samples: dict[str, list[Letter]] = {}
+        self.sources: Counter[LetterSource] = Counter()
+        self.samples: dict[str, list[DeadLetter]] = {}
         self.redriven = 0
         self.first_ms, self.last_ms = -1, -1
         self._samples_max = samples_max
 
-    def add(self, some: Iterable[Letter]) -> None:
+    def add(self, some: Iterable[DeadLetter]) -> None:
         for letter in some:
             origin, time_ms = letter.origin, letter.record.timestamp
             self.count += 1
@@ -49,8 +49,8 @@ class Tally:
 async def inspect(client: Client, parsed: argparse.Namespace) -> int:
     choice = choice_from(parsed, client.ports.clock.wall_ms())
     partitions = await partitions_of(client, parsed)
-    tally, read = Tally(parsed.samples), 0
-    with Progress(shown=not parsed.json) as progress:
+    tally, read = LetterTally(parsed.samples), 0
+    with ProgressLine(shown=not parsed.json) as progress:
         async for some in letters(client, partitions, choice):
             tally.add(letter for letter in some if choice.takes(letter))
             read += len(some)
@@ -62,12 +62,12 @@ async def inspect(client: Client, parsed: argparse.Namespace) -> int:
     elif tally.count:
         _print(parsed.topic, tally)
     else:
-        meant = " that is meant" if read else ""
-        print(f"{parsed.topic} holds no dead letter{meant}", file=sys.stderr)
+        selected = " that meets the conditions" if read else ""
+        print(f"{parsed.topic} holds no dead letter{selected}", file=sys.stderr)
     return 0
 
 
-def json_fields(tally: Tally) -> Iterable[dict[str, Any]]:
+def json_fields(tally: LetterTally) -> Iterable[dict[str, Any]]:
     for kind, count in tally.errors.most_common():
         yield {"what": "error", "error": kind, "count": count}
     for (topic, pipeline), count in tally.sources.most_common():
@@ -77,7 +77,7 @@ def json_fields(tally: Tally) -> Iterable[dict[str, Any]]:
             yield {"what": "letter", **letter_fields(letter)}
 
 
-def letter_fields(letter: Letter) -> dict[str, Any]:
+def letter_fields(letter: DeadLetter) -> dict[str, Any]:
     record, origin = letter
     return {
         "topic": record.topic,
@@ -91,7 +91,7 @@ def letter_fields(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _print(topic: str, tally: Tally) -> None:
+def _print(topic: str, tally: LetterTally) -> None:
     console = stdout()
     again = f", {tally.redriven:,} of which were sent back before" if tally.redriven else ""
     first, last = (shown_time(time_ms, wide=False) for time_ms in (tally.first_ms, tally.last_ms))
@@ -99,37 +99,41 @@ def _print(topic: str, tally: Tally) -> None:
     console.print(Text(f"from {first} to {last} UTC"))
     console.print()
     errors = [(f"{count:,}", kind) for kind, count in tally.errors.most_common()]
-    print_table(console, [number("Count"), Column("Error", wraps=True)], errors)
+    print_table(console, [number("Count"), TableColumn("Error", wraps=True)], errors)
     console.print()
     sources = [
-        (f"{count:,}", source or "not told", pipeline or "not told")
+        (f"{count:,}", source or "unknown", pipeline or "unknown")
         for (source, pipeline), count in tally.sources.most_common()
     ]
-    print_table(console, [number("Count"), Column("Source topic", wraps=True), Column("Pipeline", wraps=True)], sources)
+    print_table(
+        console,
+        [number("Count"), TableColumn("Source topic", wraps=True), TableColumn("Pipeline", wraps=True)],
+        sources,
+    )
     for kept in tally.samples.values():
         for letter in kept:
             console.print()
             _print_letter(letter)
 
 
-def _print_letter(letter: Letter) -> None:
+def _print_letter(letter: DeadLetter) -> None:
     record, origin = letter
     console = stdout()
-    whence = "whence is not told"
+    source = "source unknown"
     if origin.topic is not None:
-        whence = f"from {origin.topic}"
+        source = f"from {origin.topic}"
         if origin.partition is not None:
-            whence += f":{origin.partition}"
+            source += f":{origin.partition}"
         if origin.offset is not None:
-            whence += f" offset {origin.offset:,}"
-    console.print(Text(f"{record.topic}:{record.partition} offset {record.offset:,}, {whence}", "bold"))
-    console.print(Text(f"  error  {origin.error or 'not told'}"))
+            source += f" offset {origin.offset:,}"
+    console.print(Text(f"{record.topic}:{record.partition} offset {record.offset:,}, {source}", "bold"))
+    console.print(Text(f"  error  {origin.error or 'unknown'}"))
     for name, value in (("key", record.key), ("value", record.value)):
         console.print(Text(f"  {name:<5}  {shown(value)}"))
 
 
 def shown(value: bytes | None) -> str:
-    """Text as it is, within reason; other bytes as they would be written in a program."""
+    """Printable text unchanged but cut to _SHOWN characters; other bytes with Python's escapes."""
     if value is None:
         return "none"
     plain = to_plain(value)

@@ -1,7 +1,7 @@
-"""Dead letters as they are read, and which of them somebody means.
+"""Reads dead letters, and filters them by the conditions of the command line.
 
-Rule 1: a choice looks at nothing but the letter. The same letter is chosen or not, whenever it is asked.
-Rule 2: a reading ends where the topic ended when it began: what is sent back may die again, and come in behind.
+Rule 1: a filter depends on the letter alone, so that it selects the same letters whenever it is applied.
+Rule 2: reading ends where the topic ended when it began: a record that is sent back may fail again and be appended.
 """
 
 import argparse
@@ -14,12 +14,12 @@ from ottla.cli.partitions import choice_of, existing
 from ottla.cli.times import MOMENT_FORMS, moment_ms
 from ottla.client import BEGINNING, Admin, Client, Consumer, Received, Start, TopicPartition
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
-from ottla.pipelines.dead_letters import Origin, origin_of
+from ottla.pipelines.sink.dead_letters import LetterOrigin, origin_of
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     record: Received
-    origin: Origin
+    origin: LetterOrigin
 
     @property
     def place(self) -> TopicPartition:
@@ -27,8 +27,8 @@ class Letter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which letters are meant; empty and None are no condition."""
+class LetterFilter:
+    """The conditions that select dead letters. Empty and None are no condition."""
 
     errors: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Choice:
     from_offset: int | None = None
     to_offset: int | None = None
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: DeadLetter) -> bool:
         record, origin = letter
         error = (origin.error or "").lower()
         return (
@@ -52,19 +52,19 @@ class Choice:
         )
 
     def document(self) -> dict[str, Any]:
-        """Its conditions as JSON has them."""
+        """The conditions that are given, as a JSON object."""
         return {name: value for name, value in asdict(self).items() if value not in ((), None)}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Choice":
-        """Raises TypeError for what is none."""
+    def from_document(cls, document: Mapping[str, Any]) -> "LetterFilter":
+        """Raises TypeError if the document is not a filter."""
         given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in document.items()}
         return cls(**given)
 
 
-def choice_from(parsed: argparse.Namespace, now_ms: int) -> Choice:
-    """Raises UserError for a time that is none."""
-    return Choice(
+def choice_from(parsed: argparse.Namespace, now_ms: int) -> LetterFilter:
+    """The filter of the command's arguments. Raises UserError for a malformed time."""
+    return LetterFilter(
         tuple(sorted(set(parsed.errors))),
         tuple(sorted(set(parsed.sources))),
         tuple(sorted(set(parsed.pipelines))),
@@ -80,9 +80,12 @@ async def partitions_of(client: Client, parsed: argparse.Namespace) -> list[Topi
 
 
 async def letters(
-    client: Client, partitions: list[TopicPartition], choice: Choice, after: Mapping[TopicPartition, int] | None = None
-) -> AsyncIterator[list[Letter]]:
-    """The letters of the partitions, chosen or not, some at a time; `after` says where others have come to."""
+    client: Client,
+    partitions: list[TopicPartition],
+    choice: LetterFilter,
+    after: Mapping[TopicPartition, int] | None = None,
+) -> AsyncIterator[list[DeadLetter]]:
+    """All letters of the partitions, in parts. `after` holds offsets to continue at; `choice` only bounds the read."""
     first = await list_offsets(client, dict.fromkeys(partitions, EARLIEST))
     ends = await list_offsets(client, dict.fromkeys(partitions, LATEST), committed=True)
     due = {
@@ -98,7 +101,7 @@ async def letters(
         await consumer.assign({place: Start(offset=start) for place, start in starts.items() if start < due[place]})
         while any(consumer.position(place) < due[place] for place in consumer.assignment):
             received = await consumer.poll()
-            read = [Letter(one, origin_of(one.headers)) for one in received if one.offset < due[_place(one)]]
+            read = [DeadLetter(one, origin_of(one.headers)) for one in received if one.offset < due[_place(one)]]
             if read:
                 yield read
 

@@ -1,1 +1,1 @@
-"""`ottla group`: list, describe and delete groups, and move them to other offsets."""
+"""`ottla group`: list, describe, reset and delete groups."""

@@ -1,4 +1,4 @@
-"""What the commands of `ottla group` do."""
+"""Implements `ottla group`."""
 
 import argparse
 import sys
@@ -12,17 +12,17 @@ from ottla.cli.partitions import Choice, choice_of
 from ottla.cli.patterns import matches
 from ottla.cli.plain import json_line
 from ottla.cli.remote import Command, complain
-from ottla.cli.tables import Column, number, print_table, stdout
+from ottla.cli.tables import TableColumn, number, print_table, stdout
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined
 from ottla.client.core.names import TopicPartition
 from ottla.client.groups import GroupListing
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Raises UserError for what no cluster need be asked about."""
+    """Raises UserError for mistakes that can be seen without a cluster."""
     if parsed.command == "reset-offsets":
         reset.check(parsed)
     elif parsed.command == "delete":
@@ -43,7 +43,7 @@ async def list_groups(client: Client, parsed: argparse.Namespace) -> int:
         for group in groups:
             sys.stdout.write(json_line(_listed(group)))
     elif groups:
-        columns = [Column("Group", wraps=True), Column("Type"), Column("State"), Column("Protocol")]
+        columns = [TableColumn("Group", wraps=True), TableColumn("Type"), TableColumn("State"), TableColumn("Protocol")]
         rows = [[one.group_id, one.group_type, one.state, one.protocol_type, str(one.coordinator)] for one in groups]
         print_table(stdout(), [*columns, number("Coordinator")], rows)
     elif not code:

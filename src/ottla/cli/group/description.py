@@ -1,4 +1,4 @@
-"""Everything about a group on one screen: members, assignment, offsets, lag."""
+"""Describes a group: members, assignment, offsets, lag."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -9,25 +9,25 @@ from rich.text import Text
 from ottla.cli.group.lag import ages_ms
 from ottla.cli.partitions import shown_partitions
 from ottla.cli.remote import complain
-from ottla.cli.tables import Column, counted, number, print_table
+from ottla.cli.tables import TableColumn, counted, number, print_table
 from ottla.cli.times import shown_duration
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError
 from ottla.client.core.names import TopicPartition
 from ottla.client.groups import GroupDescription, GroupMember
 from ottla.client.offsets import EARLIEST, LATEST
+from ottla.rpc.errors import ClientError
 
 
 class Standing(NamedTuple):
-    """How far a group has come in a partition."""
+    """The committed offset and the lag of a group in a partition."""
 
     partition: TopicPartition
     committed: int | None
     metadata: str
-    start: int | None  # None with the end: the partition is gone, or has no leader.
+    start: int | None  # Start and end are None if the partition does not exist or has no leader.
     end: int | None
-    age_ms: int | None  # Of the first record not consumed.
+    age_ms: int | None  # The age of the first record that is not consumed.
     member: GroupMember | None
 
     @property
@@ -52,7 +52,7 @@ class Described(NamedTuple):
 
 
 async def describe_all(client: Client, names: list[str]) -> dict[str, Described | ClientError]:
-    """What is known of each group, or why it is not."""
+    """The description of each group, or the error."""
     admin = Admin(client)
     groups = await admin.describe_groups(names)
     committed = await admin.committed_offsets(name for name in names if isinstance(groups[name], GroupDescription))
@@ -100,11 +100,12 @@ async def _standings(
 
 
 async def _ages(client: Client, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """None, with a warning, where records cannot be read: who may see groups may not always read topics."""
+    """The age of the record at each offset. Empty, with a warning, if records cannot be read: a user who may describe
+    groups need not be allowed to read topics."""
     try:
         return await ages_ms(client, offsets)
     except ClientError as error:
-        complain(error, "How old the records are is not shown.")
+        complain(error, "The age of the records is not shown.")
         return {}
 
 
@@ -141,11 +142,11 @@ def print_described(console: Console, described: Described) -> None:
 def _print_members(console: Console, members: list[GroupMember]) -> None:
     static = any(member.instance_id is not None for member in members)
     columns = [
-        Column("Member", wraps=True),
-        *([Column("Instance", wraps=True)] if static else []),
-        Column("Client"),
-        Column("Host"),
-        Column("Partitions", wraps=True),
+        TableColumn("Member", wraps=True),
+        *([TableColumn("Instance", wraps=True)] if static else []),
+        TableColumn("Client"),
+        TableColumn("Host"),
+        TableColumn("Partitions", wraps=True),
     ]
     rows = [
         [
@@ -171,10 +172,10 @@ def _print_standings(console: Console, standings: list[Standing]) -> None:
     troubled = any(one.trouble for one in standings)
     owned = any(one.member is not None for one in standings)
     columns = [
-        Column("Topic", wraps=True),
+        TableColumn("Topic", wraps=True),
         *map(number, ("Partition", "Committed", "End", "Lag", "Age")),
-        *([Column("Member", wraps=True)] if owned else []),
-        *([Column("Trouble", wraps=True)] if troubled else []),
+        *([TableColumn("Member", wraps=True)] if owned else []),
+        *([TableColumn("Trouble", wraps=True)] if troubled else []),
     ]
     rows: list[list[str | Text]] = [
         [
@@ -201,7 +202,7 @@ def _figure(value: int | None) -> str:
 
 
 def _total(standings: Iterable[Standing]) -> tuple[int | None, int | None]:
-    """Records behind in all partitions; the age of the oldest."""
+    """The lag of all partitions in records; the age of the oldest unconsumed record."""
     lags = [one.lag for one in standings if one.lag is not None]
     ages = [one.age_ms for one in standings if one.age_ms is not None]
     return (sum(lags) if lags else None), (max(ages) if ages else None)

@@ -1,8 +1,8 @@
-"""How far a group is behind, in records and in time.
+"""The lag of a group in records and in time.
 
-Rule 1: in records, the distance from the committed offset to the end; as with offsets everywhere, gaps count.
-Rule 2: in time, the age of the first record that the group has not consumed: what its oldest work waits already.
-        Where nothing but markers of transactions is left, no work waits.
+Rule 1: in records, the distance from the committed offset to the end; offset gaps count.
+Rule 2: in time, the age of the first record that the group has not consumed. If only transaction markers are left,
+        there is no lag in time.
 """
 
 from collections.abc import Mapping
@@ -10,18 +10,16 @@ from typing import Final
 
 from ottla.client.client import Client
 from ottla.client.consumer import BEGINNING, Consumer, OnFailure, Start
-from ottla.client.core.errors import TimedOut
 from ottla.client.core.names import TopicPartition
+from ottla.rpc.errors import TimedOut
 
 POLL_MS: Final = 100
-LOOK_BYTES_MAX: Final = 64 * 1024  # One batch of most producers: no more is wanted of a partition.
+LOOK_BYTES_MAX: Final = 64 * 1024  # One batch of most producers; more of a partition is not needed.
 
 
 async def ages_ms(client: Client, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """By partition, the age of the first record at or after an offset. Where there is none, or it has no time: absent.
-
-    Raises ClientError when the records cannot be read.
-    """
+    """By partition, the age of the first record at or after an offset. Partitions without such a record, or without a
+    timestamp, are absent. Raises ClientError if the records cannot be read."""
     clock = client.ports.clock
     ages: dict[TopicPartition, int] = {}
     if not offsets:

@@ -1,8 +1,8 @@
-"""Moving a group to other offsets: what is planned, what it changes, and doing it.
+"""Sets the committed offsets of a group: plan, show, execute.
 
-Rule 1: nothing changes without --execute. What is shown is what would be committed.
-Rule 2: an offset that is not in the log becomes the nearest that is, and the plan says so.
-Rule 3: a group with members is left alone: they would commit over what is set here.
+Rule 1: nothing changes without --execute. The plan shows what would be committed.
+Rule 2: an offset outside of the log becomes the nearest one inside, and the plan says so.
+Rule 3: a group with members is refused: they would overwrite the offsets.
 """
 
 import argparse
@@ -17,21 +17,21 @@ from ottla.cli.errors import FAILED, ClusterError, UserError
 from ottla.cli.partitions import choice_of, existing
 from ottla.cli.plain import json_line
 from ottla.cli.remote import complain
-from ottla.cli.tables import Column, counted, number, print_table, stdout
+from ottla.cli.tables import TableColumn, counted, number, print_table, stdout
 from ottla.cli.times import MOMENT_FORMS, moment_ms
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined
 from ottla.client.core.names import TopicPartition
 from ottla.client.groups import GroupDescription
 from ottla.client.offsets import EARLIEST, LATEST
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 
 Offsets = dict[TopicPartition, int]
 
 
 class Move(NamedTuple):
-    """What becomes of one committed offset."""
+    """The change of one committed offset."""
 
     partition: TopicPartition
     current: int | None
@@ -44,14 +44,14 @@ class Move(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets that are in a partition's log."""
+    """The first and last offset of a partition's log."""
 
     start: int
     end: int
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Raises UserError for what no cluster need be asked about."""
+    """Raises UserError for mistakes that can be seen without a cluster."""
     choice_of(parsed.topics, "--topic")
     if parsed.to_time is not None:
         _moment(parsed.to_time, 0)
@@ -85,7 +85,7 @@ async def reset_offsets(client: Client, parsed: argparse.Namespace) -> int:
 
 
 async def _group(admin: Admin, name: str) -> GroupDescription | None:
-    """None for a group that does not exist: committing makes it."""
+    """The description of the group; None if it does not exist. Then the commit creates it."""
     outcome = (await admin.describe_groups([name]))[name]
     if not isinstance(outcome, ClientError):
         return outcome
@@ -141,7 +141,7 @@ async def _bounds(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[To
 async def _targets(
     client: Client, admin: Admin, parsed: argparse.Namespace, current: Offsets, bounds: Mapping[TopicPartition, Bounds]
 ) -> Offsets:
-    """Where each partition is to go, be it in the log or not."""
+    """The requested offset of each partition, possibly outside of the log."""
     if parsed.to_earliest:
         return {partition: each.start for partition, each in bounds.items()}
     if parsed.to_latest:
@@ -181,7 +181,7 @@ def plan(wanted: Offsets, current: Mapping[TopicPartition, int], bounds: Mapping
 
 
 def read_offsets(name: str) -> Offsets:
-    """Offsets by partition, from what --json printed or lines of topic,partition,offset. Raises UserError."""
+    """Offsets by partition, from the output of --json or lines of topic,partition,offset. Raises UserError."""
     try:
         if name == "-":
             text = sys.stdin.read()
@@ -224,9 +224,9 @@ def _print(parsed: argparse.Namespace, moves: Sequence[Move], *, applied: bool) 
         return
     noted = any(move.note for move in moves)
     columns = [
-        Column("Topic", wraps=True),
+        TableColumn("Topic", wraps=True),
         *map(number, ("Partition", "Current", "New", "Difference")),
-        *([Column("Note", wraps=True)] if noted else []),
+        *([TableColumn("Note", wraps=True)] if noted else []),
     ]
     rows: list[list[str | Text]] = [
         [

@@ -1,1 +1,2 @@
-"""`ottla log`: look into the files of a partition, whoever wrote them, without a broker, changing nothing."""
+"""`ottla log`: shows and verifies the files of a partition, Ottla's or Kafka's, without a broker and without changing
+them."""

@@ -41,7 +41,7 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
 def _dump(parsed: argparse.Namespace) -> int:
     from ottla.cli.log import command
 
-    wanted = command.Wanted(parsed.records, parsed.indexes, parsed.start, parsed.end, parsed.limit)
+    wanted = command.DumpOptions(parsed.records, parsed.indexes, parsed.start, parsed.end, parsed.limit)
     return command.dump(parsed.path, wanted, as_json=parsed.json)
 
 

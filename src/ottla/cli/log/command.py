@@ -1,4 +1,4 @@
-"""`ottla log dump` and `ottla log verify`."""
+"""Implements `ottla log dump` and `ottla log verify`."""
 
 import os
 import sys
@@ -7,15 +7,15 @@ from ottla.cli import FINDINGS
 from ottla.cli.log import dump as dumping
 from ottla.cli.log import lines
 from ottla.cli.log import verify as verifying
-from ottla.cli.log.dump import Wanted
-from ottla.cli.log.findings import Tally
+from ottla.cli.log.dump import DumpOptions
+from ottla.cli.log.findings import CheckedCounts
 from ottla.cli.log.paths import located, readable
 from ottla.io.disk import LocalDisk
 
-__all__ = ["Wanted", "dump", "verify"]
+__all__ = ["DumpOptions", "dump", "verify"]
 
 
-def dump(path: str, wanted: Wanted, *, as_json: bool) -> int:
+def dump(path: str, wanted: DumpOptions, *, as_json: bool) -> int:
     disk = LocalDisk()
     target = located(disk, os.path.abspath(path))
     with readable():
@@ -31,7 +31,7 @@ def dump(path: str, wanted: Wanted, *, as_json: bool) -> int:
 def verify(path: str, *, as_json: bool) -> int:
     disk = LocalDisk()
     target = located(disk, os.path.abspath(path))
-    tally = Tally()
+    tally = CheckedCounts()
     with readable():
         findings = verifying.verify(disk, target, tally)
         if as_json:

@@ -1,4 +1,4 @@
-"""Reading the files of a partition as a stream of items, in bounded memory."""
+"""Reads the files of a partition as a stream of items, in bounded memory."""
 
 from collections.abc import Callable, Iterator
 from struct import Struct
@@ -8,10 +8,10 @@ from ottla import kernel
 from ottla.cli.errors import UserError
 from ottla.cli.log.internal_topics import decoded
 from ottla.cli.log.items import Item
-from ottla.cli.log.paths import Kind, LogFile, Partition
+from ottla.cli.log.paths import FileKind, LogFile, PartitionOnDisk
 from ottla.core.log import checkpoints, files
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, BadIndex, decode_aborted
-from ottla.core.log.snapshots import BadSnapshot, decode_snapshot
+from ottla.core.log.snapshots import BadProducerSnapshot, decode_snapshot
 from ottla.core.log.summary import UNKNOWN, BadSummary, decode_summary
 from ottla.io.ports import Disk, File
 from ottla.kernel import BatchHeader, CorruptBatch, Record
@@ -21,8 +21,8 @@ from ottla.wire.uuids import uuid_to_text
 _CHUNK_ENTRIES = 8192
 
 
-class Wanted(NamedTuple):
-    """What of a log to show. Bounds are offsets and count themselves."""
+class DumpOptions(NamedTuple):
+    """The part of a log to show. Bounds are inclusive offsets."""
 
     records: bool = False
     indexes: bool = False
@@ -34,39 +34,41 @@ class Wanted(NamedTuple):
         return (self.start is None or last >= self.start) and (self.end is None or first <= self.end)
 
 
-def dump(disk: Disk, target: Partition | LogFile, wanted: Wanted) -> Iterator[Item]:
+def dump(disk: Disk, target: PartitionOnDisk | LogFile, wanted: DumpOptions) -> Iterator[Item]:
     yield from (
-        _dump_partition(disk, target, wanted) if isinstance(target, Partition) else dump_file(disk, target, wanted)
+        _dump_partition(disk, target, wanted)
+        if isinstance(target, PartitionOnDisk)
+        else dump_file(disk, target, wanted)
     )
 
 
-def _dump_partition(disk: Disk, partition: Partition, wanted: Wanted) -> Iterator[Item]:
+def _dump_partition(disk: Disk, partition: PartitionOnDisk, wanted: DumpOptions) -> Iterator[Item]:
     place = files.parse_directory(partition.name)
     yield Item(
         "partition",
         partition.name,
         {"topic": place.topic, "partition": place.partition, "fate": place.fate or None} if place else {},
     )
-    for kind in (Kind.PARTITION, Kind.EPOCHS):
+    for kind in (FileKind.PARTITION, FileKind.EPOCHS):
         for file in partition.of(kind):
             yield from dump_file(disk, file, wanted)
-    for file in partition.of(Kind.PRODUCERS)[-1:]:
+    for file in partition.of(FileKind.PRODUCERS)[-1:]:
         yield from dump_file(disk, file, wanted)
     sizes = disk.scan(partition.path)
     segments = partition.segments()
     for segment in segments:
         yield Item("segment", segment.name, _segment_sizes(segment, sizes))
     if wanted.indexes:
-        for kind in (Kind.OFFSET_INDEX, Kind.TIME_INDEX, Kind.TXN_INDEX):
+        for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX):
             for file in partition.of(kind):
                 yield from dump_file(disk, file, wanted)
     yield from _limited(_dump_segments(disk, segments, wanted), wanted)
 
 
-def _dump_segments(disk: Disk, segments: list[LogFile], wanted: Wanted) -> Iterator[Item]:
+def _dump_segments(disk: Disk, segments: list[LogFile], wanted: DumpOptions) -> Iterator[Item]:
     following = [segment.base_offset for segment in segments[1:]]
     for segment, next_base in zip(segments, [*following, None], strict=True):
-        # The next segment's name bounds this one's offsets: whole segments are skipped unread.
+        # The next segment's name bounds this one's offsets: whole segments are skipped without reading.
         if wanted.touches(segment.base_offset, next_base - 1 if next_base is not None else 2**63):
             yield from _dump_log(disk, segment, wanted)
 
@@ -77,8 +79,8 @@ def _segment_sizes(segment: LogFile, sizes: dict[str, int]) -> dict[str, int | N
     return {"base_offset": segment.base_offset, "bytes": sizes.get(segment.name, 0), **by_kind}
 
 
-def dump_file(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
-    if file.kind is Kind.LOG:
+def dump_file(disk: Disk, file: LogFile, wanted: DumpOptions) -> Iterator[Item]:
+    if file.kind is FileKind.LOG:
         for item in _limited(_dump_log(disk, file, wanted), wanted):
             if item.kind == "damage" and item.fields["position"] == 0:
                 reason = item.fields["reason"]
@@ -87,11 +89,11 @@ def dump_file(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
     else:
         try:
             yield from _READERS[file.kind](disk, file)
-        except (BadIndex, BadSnapshot, BadSummary, checkpoints.BadCheckpoint) as error:
+        except (BadIndex, BadProducerSnapshot, BadSummary, checkpoints.BadCheckpoint) as error:
             yield Item("damage", file.name, {"position": None, "reason": str(error)})
 
 
-def _limited(items: Iterator[Item], wanted: Wanted) -> Iterator[Item]:
+def _limited(items: Iterator[Item], wanted: DumpOptions) -> Iterator[Item]:
     counted = "record" if wanted.records else "batch"
     left = wanted.limit
     for item in items:
@@ -105,7 +107,7 @@ def _limited(items: Iterator[Item], wanted: Wanted) -> Iterator[Item]:
 # Logs
 
 
-def _dump_log(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
+def _dump_log(disk: Disk, file: LogFile, wanted: DumpOptions) -> Iterator[Item]:
     opened = disk.open(file.path, writable=False)
     try:
         walk = BatchWalk(opened, opened.size())
@@ -121,7 +123,7 @@ def _dump_log(disk: Disk, file: LogFile, wanted: Wanted) -> Iterator[Item]:
         opened.close()
 
 
-def _dump_batch(file: LogFile, batch: BatchAt, wanted: Wanted) -> Iterator[Item]:
+def _dump_batch(file: LogFile, batch: BatchAt, wanted: DumpOptions) -> Iterator[Item]:
     header = batch.header
     try:
         yield Item("batch", file.name, _batch_fields(batch))
@@ -173,14 +175,14 @@ def _control(batch: BatchAt) -> str:
 
 
 def entries(opened: File, entry: Struct) -> Iterator[tuple[int, ...]]:
-    """The entries in use. Kafka reserves the active segment's indexes in advance: what is unused is zero."""
+    """The entries in use. Kafka preallocates the active segment's indexes: unused entries are zero."""
     chunk = _CHUNK_ENTRIES * entry.size
     unused = 0
     for position in range(0, opened.size() - entry.size + 1, chunk):
         data = opened.read(position, chunk)
         for fields in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
             if any(fields):
-                # Zeros between entries are no reserve: the reader is to see them.
+                # Zeros between entries are not preallocated space: show them.
                 yield from ((0,) * len(fields) for _ in range(unused))
                 unused = 0
                 yield fields
@@ -268,14 +270,14 @@ def read_whole(disk: Disk, file: LogFile) -> bytes:
         opened.close()
 
 
-_READERS: dict[Kind, Callable[[Disk, LogFile], Iterator[Item]]] = {
-    Kind.OFFSET_INDEX: _offset_index,
-    Kind.TIME_INDEX: _time_index,
-    Kind.TXN_INDEX: _txn_index,
-    Kind.PRODUCERS: _producers,
-    Kind.EPOCHS: _epochs,
-    Kind.OFFSETS: _offsets,
-    Kind.PARTITION: _partition_metadata,
-    Kind.DIRECTORY: _meta_properties,
-    Kind.SUMMARY: _summary,
+_READERS: dict[FileKind, Callable[[Disk, LogFile], Iterator[Item]]] = {
+    FileKind.OFFSET_INDEX: _offset_index,
+    FileKind.TIME_INDEX: _time_index,
+    FileKind.TXN_INDEX: _txn_index,
+    FileKind.PRODUCERS: _producers,
+    FileKind.EPOCHS: _epochs,
+    FileKind.OFFSETS: _offsets,
+    FileKind.PARTITION: _partition_metadata,
+    FileKind.DIRECTORY: _meta_properties,
+    FileKind.SUMMARY: _summary,
 }

@@ -1,4 +1,4 @@
-"""What `ottla log verify` has to say about a file."""
+"""The findings of `ottla log verify`."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ FROM_REPLICA = "Bytes changed on the disk. Let the partition be copied anew from
 
 
 class Finding(NamedTuple):
-    """A `problem` is wrong; a note (`problem` false) is worth knowing and fails nothing."""
+    """A `problem` makes the check fail; a note (`problem` false) does not."""
 
     file: str
     what: str
@@ -22,8 +22,8 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Tally:
-    """How much was looked at."""
+class CheckedCounts:
+    """How much was checked."""
 
     segments: int = 0
     batches: int = 0

@@ -1,12 +1,12 @@
-"""Whether the indexes of a segment tell the truth about its log.
+"""Checks the indexes of a segment against its log.
 
-Each check is fed the segment's batches in order and reads its index beside them, so neither is ever whole in memory.
+Each check gets the segment's batches in order and reads its index in parallel, so neither is ever whole in memory.
 
 Rule 1: an offset entry names the last offset of the batch that begins at its position.
-Rule 2: a time entry names an offset whose batch has its timestamp as largest, and no batch before has a larger one.
-Rule 3: an aborted transaction's entry ends at the abort marker of its producer, and every transaction that the log
-        shows as aborted has an entry: a missing one would show aborted records to readers of committed data.
-Rule 4: a few wrong entries are named, then the index is called wrong and left.
+Rule 2: a time entry names an offset whose batch has its timestamp as largest, and no earlier batch has a larger one.
+Rule 3: an aborted transaction's entry ends at the abort marker of its producer, and every aborted transaction in the
+        log has an entry: a missing one would show aborted records to readers of committed data.
+Rule 4: a few wrong entries are reported, then the rest of the index is skipped.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Check(Protocol):
 
 
 class SortedIndexCheck:
-    """What both sorted indexes have in common: entries that must rise, and not too many findings."""
+    """The base of the checks of offset and time indexes: entries must rise, and the number of findings is limited."""
 
     entry_size: int
 
@@ -44,7 +44,7 @@ class SortedIndexCheck:
         self._pending = list(self._advance())
 
     def _advance(self) -> Iterator[Finding]:
-        """Take the next entry; give up the index where entries do not rise."""
+        """Take the next entry; stop checking the index if entries do not rise."""
         self._before = self._entry or self._before
         self._entry = next(self._entries, None)
         self._number += 1
@@ -135,7 +135,8 @@ class TxnIndexCheck:
                 entry,
                 f"but offset {header.base_offset} is a {marker.control_type.name} of producer {header.producer_id}",
             )
-        # Compaction may have removed the first batches; those of the transaction before are never part of this one.
+        # Compaction may have removed the first batches. Batches of the producer's previous transaction are never part
+        # of this one.
         elif completed is not None and not previous_end < entry.first_offset <= completed.first_offset:
             yield self._wrong(entry, f"but it began at offset {completed.first_offset}")
 

@@ -1,4 +1,4 @@
-"""What the records of Kafka's internal topics say, in the words of their declarations.
+"""Decodes the records of Kafka's internal topics by their declarations.
 
 `__consumer_offsets`, `__transaction_state` and `__share_group_state`: the key begins with the record's type, the value
 with its version, 2 bytes each. `__cluster_metadata`: the value begins with a frame version (1), the record's type and
@@ -31,7 +31,7 @@ _COORDINATED = {
 
 
 class NotDecodable(ValueError):
-    """The record is of no type known here; its bytes are shown instead."""
+    """The record's type is unknown; its bytes are shown instead."""
 
 
 def _by_type(modules: tuple[ModuleType, ...], ending: str) -> dict[int, type]:
@@ -51,7 +51,7 @@ _METADATA = _by_type((metadata,), "Record")
 
 
 def decoded(topic: str, record: Record) -> dict[str, Any] | None:
-    """`key` and `value` of a record of an internal topic, as names and values; None for other topics and types."""
+    """`key` and `value` of a record of an internal topic as fields; None for other topics and types."""
     try:
         if topic == METADATA_TOPIC and record.value:
             return {"key": None, "value": _metadata_value(record.value)}
@@ -66,11 +66,11 @@ def _coordinated(topic: str, key: bytes, value: bytes | None) -> dict[str, Any]:
     record_type = int.from_bytes(key[:2], "big")
     if record_type not in _KEYS[topic] or record_type not in _VALUES[topic]:
         raise NotDecodable(f"type {record_type}")
-    told: dict[str, Any] = {"key": _told(decode(_KEYS[topic][record_type], 0, key[2:])), "value": None}
+    fields: dict[str, Any] = {"key": _fields_of(decode(_KEYS[topic][record_type], 0, key[2:])), "value": None}
     if value is not None:
         version = int.from_bytes(value[:2], "big")
-        told["value"] = _told(decode(_VALUES[topic][record_type], version, value[2:]))
-    return told
+        fields["value"] = _fields_of(decode(_VALUES[topic][record_type], version, value[2:]))
+    return fields
 
 
 def _metadata_value(value: bytes) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _metadata_value(value: bytes) -> dict[str, Any]:
     version, position = _unsigned(value, position)
     if frame_version != _FRAME_VERSION or record_type not in _METADATA:
         raise NotDecodable(f"frame {frame_version}, type {record_type}")
-    return _told(decode(_METADATA[record_type], version, value[position:]))
+    return _fields_of(decode(_METADATA[record_type], version, value[position:]))
 
 
 def _unsigned(data: bytes, position: int) -> tuple[int, int]:
@@ -94,7 +94,7 @@ def _unsigned(data: bytes, position: int) -> tuple[int, int]:
     raise NotDecodable("no varint")
 
 
-def _told(message: Any) -> dict[str, Any]:
+def _fields_of(message: Any) -> dict[str, Any]:
     name = type(message).__name__
     return {"record": name.removesuffix("Key").removesuffix("Value").removesuffix("Record"), **_fields(message)}
 

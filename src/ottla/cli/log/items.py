@@ -1,4 +1,4 @@
-"""What a dump is made of: a stream of items, which a table shows to people and JSON lines tell to programs."""
+"""The items of a dump, which are shown as tables for people or as JSON lines for programs."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ Fields = dict[str, Any]
 
 
 class Item(NamedTuple):
-    """`kind` says which fields there are; `file` is the name of the file they were found in."""
+    """`kind` determines the fields; `file` is the name of the file they were found in."""
 
     kind: str
     file: str

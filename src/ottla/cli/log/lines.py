@@ -1,18 +1,18 @@
-"""Items and findings as JSON, one object a line, for programs.
+"""Items and findings as JSON, one object per line, for programs.
 
-Bytes are a string where they are UTF-8, else an object with the one member `base64`. Times are milliseconds since 1970.
+Bytes are a string if they are UTF-8, else an object with the one member `base64`. Times are milliseconds since 1970.
 """
 
 from collections.abc import Iterable
 from typing import TextIO
 
-from ottla.cli.log.findings import Finding, Tally
+from ottla.cli.log.findings import CheckedCounts, Finding
 from ottla.cli.log.items import Item
 from ottla.cli.plain import json_line
 
 
 def write_items(items: Iterable[Item], out: TextIO) -> int:
-    """Print everything; the number of damages met."""
+    """Print all items; returns the number of damaged places."""
     damages = 0
     for item in items:
         damages += item.kind == "damage"
@@ -20,8 +20,8 @@ def write_items(items: Iterable[Item], out: TextIO) -> int:
     return damages
 
 
-def write_findings(name: str, findings: Iterable[Finding], tally: Tally, out: TextIO) -> int:
-    """Print what is wrong, and last what was looked at; the number of problems."""
+def write_findings(name: str, findings: Iterable[Finding], tally: CheckedCounts, out: TextIO) -> int:
+    """Print the findings, and last what was checked; returns the number of problems."""
     problems = 0
     for finding in findings:
         problems += finding.problem

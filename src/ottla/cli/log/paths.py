@@ -1,4 +1,4 @@
-"""What a path on the command line is: a partition's directory, or a file of a known kind."""
+"""Determines what a path on the command line is: a partition's directory, or a file of a known kind."""
 
 import re
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from ottla.core.log import files
 from ottla.io.ports import Disk
 
 BOOTSTRAP = "bootstrap.checkpoint"
-"""What a new cluster starts from, in the format of `__cluster_metadata`."""
+"""The initial records of a new cluster, in the format of `__cluster_metadata`."""
 _KRAFT_SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 
 
-class Kind(Enum):
+class FileKind(Enum):
     LOG = "log"
     OFFSET_INDEX = "offset index"
     TIME_INDEX = "time index"
@@ -29,33 +29,33 @@ class Kind(Enum):
 
 
 _SEGMENT_KINDS = {
-    files.LOG: Kind.LOG,
-    files.OFFSET_INDEX: Kind.OFFSET_INDEX,
-    files.TIME_INDEX: Kind.TIME_INDEX,
-    files.TXN_INDEX: Kind.TXN_INDEX,
-    files.SNAPSHOT: Kind.PRODUCERS,
+    files.LOG: FileKind.LOG,
+    files.OFFSET_INDEX: FileKind.OFFSET_INDEX,
+    files.TIME_INDEX: FileKind.TIME_INDEX,
+    files.TXN_INDEX: FileKind.TXN_INDEX,
+    files.SNAPSHOT: FileKind.PRODUCERS,
 }
 _NAMED = {
-    files.LEADER_EPOCHS: Kind.EPOCHS,
-    files.PARTITION_METADATA: Kind.PARTITION,
-    files.META_PROPERTIES: Kind.DIRECTORY,
-    files.SEGMENT_SUMMARY: Kind.SUMMARY,
-    files.RECOVERY_POINTS: Kind.OFFSETS,
-    files.HIGH_WATERMARKS: Kind.OFFSETS,
-    files.LOG_STARTS: Kind.OFFSETS,
-    files.CLEANER_OFFSETS: Kind.OFFSETS,
-    BOOTSTRAP: Kind.LOG,
+    files.LEADER_EPOCHS: FileKind.EPOCHS,
+    files.PARTITION_METADATA: FileKind.PARTITION,
+    files.META_PROPERTIES: FileKind.DIRECTORY,
+    files.SEGMENT_SUMMARY: FileKind.SUMMARY,
+    files.RECOVERY_POINTS: FileKind.OFFSETS,
+    files.HIGH_WATERMARKS: FileKind.OFFSETS,
+    files.LOG_STARTS: FileKind.OFFSETS,
+    files.CLEANER_OFFSETS: FileKind.OFFSETS,
+    BOOTSTRAP: FileKind.LOG,
 }
-# Made by Kafka or Ottla beside the segments; they hold nothing of the log.
+# Files of Kafka or Ottla beside the segments that hold no log data.
 OTHER_FILES = {"quorum-state", "topic.metadata", files.LOCK, files.CLEAN_SHUTDOWN, files.REFUSED}
 
 
 class LogFile(NamedTuple):
     path: str
-    kind: Kind
+    kind: FileKind
     base_offset: int
     suffix: str
-    """`.deleted`, `.cleaned` or `.swap` for a file in the middle of something."""
+    """`.deleted`, `.cleaned` or `.swap` during an operation."""
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class LogFile(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """By the directory it stands in; empty where that is no partition's."""
+        """The topic, by the name of the file's directory; empty if that is not the directory of a partition."""
         if self.name == BOOTSTRAP:
             return files.METADATA_TOPIC
         place = files.parse_directory(self.path.rpartition("/")[0].rpartition("/")[2])
@@ -75,11 +75,11 @@ def recognised(path: str) -> LogFile | None:
     if segment_file := files.parse_file(name):
         return LogFile(path, _SEGMENT_KINDS[segment_file.kind], segment_file.base_offset, segment_file.suffix)
     if snapshot := _KRAFT_SNAPSHOT.fullmatch(name):
-        return LogFile(path, Kind.LOG, int(snapshot[1]), "")
+        return LogFile(path, FileKind.LOG, int(snapshot[1]), "")
     return LogFile(path, _NAMED[name], 0, "") if name in _NAMED else None
 
 
-class Partition(NamedTuple):
+class PartitionOnDisk(NamedTuple):
     """A partition's directory, its files sorted by name."""
 
     path: str
@@ -90,18 +90,18 @@ class Partition(NamedTuple):
     def name(self) -> str:
         return self.path.rpartition("/")[2]
 
-    def of(self, kind: Kind) -> list[LogFile]:
-        """Those in use, by offset."""
+    def of(self, kind: FileKind) -> list[LogFile]:
+        """The files of this kind that are in use, sorted by offset."""
         return sorted(
             (file for file in self.files if file.kind is kind and not file.suffix), key=lambda f: f.base_offset
         )
 
     def segments(self) -> list[LogFile]:
-        return [file for file in self.of(Kind.LOG) if file.name.endswith(files.LOG)]
+        return [file for file in self.of(FileKind.LOG) if file.name.endswith(files.LOG)]
 
 
-def located(disk: Disk, path: str) -> Partition | LogFile:
-    """What stands at `path`; anything that is no part of a log is refused with what would be."""
+def located(disk: Disk, path: str) -> PartitionOnDisk | LogFile:
+    """The partition directory or the file at `path`. Raises UserError, with the known kinds, if it is neither."""
     path = path.rstrip("/") or "/"
     with readable():
         if not disk.exists(path):
@@ -126,12 +126,12 @@ def _names(disk: Disk, path: str) -> list[str] | None:
         return None
 
 
-def _partition(disk: Disk, path: str, names: list[str]) -> Partition:
+def _partition(disk: Disk, path: str, names: list[str]) -> PartitionOnDisk:
     plain = list(disk.scan(path))
     known = [file for name in plain if (file := recognised(f"{path}/{name}"))]
-    if any(file.kind is Kind.LOG and file.name.endswith((files.LOG, ".log.deleted")) for file in known):
+    if any(file.kind is FileKind.LOG and file.name.endswith((files.LOG, ".log.deleted")) for file in known):
         unknown = [name for name in plain if not recognised(name) and name not in OTHER_FILES]
-        return Partition(path, known, unknown)
+        return PartitionOnDisk(path, known, unknown)
     partitions = [name for name in names if name not in plain and _holds_log(disk, f"{path}/{name}")]
     if partitions:
         more = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
@@ -143,7 +143,8 @@ def _partition(disk: Disk, path: str, names: list[str]) -> Partition:
 
 
 def _holds_log(disk: Disk, path: str) -> bool:
-    """Whether a directory is named like a partition's and has a segment: many a directory is called `name-1`."""
+    """Whether a directory is named like a partition's and has a segment: other directories may be called `name-1`
+    too."""
     name = path.rpartition("/")[2]
     return files.parse_directory(name) is not None and any(
         (file := files.parse_file(one)) is not None and file.kind == files.LOG for one in disk.list(path)
@@ -152,7 +153,7 @@ def _holds_log(disk: Disk, path: str) -> bool:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turn what the system says about a file into a sentence."""
+    """Turn system errors about a file into UserErrors."""
     try:
         yield
     except BrokenPipeError:

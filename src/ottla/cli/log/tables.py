@@ -1,7 +1,7 @@
 """Items and findings as tables for people. Times are UTC; text is shown as text, other bytes in hexadecimal.
 
-Items arrive one by one and a log may be huge: a table is printed a page at a time, its columns as wide as its first
-page needs, its head once.
+Items arrive one by one and a log may be huge: a table is printed a page at a time, with the column widths of its first
+page, and its header once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ottla.cli.log.findings import Finding, Tally
+from ottla.cli.log.findings import CheckedCounts, Finding
 from ottla.cli.log.items import Fields, Item
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HEX_MAX = 32
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Column(NamedTuple):
+class DumpColumn(NamedTuple):
     title: str
     show: Callable[[Fields], str]
     justify: "JustifyMethod" = "right"
@@ -60,7 +60,7 @@ def shown_bytes(data: bytes | None) -> str:
 
 
 def shown_decoded(said: Fields) -> str:
-    """A record of an internal topic: its name and key, then what it says, without what is empty."""
+    """A record of an internal topic: its name and key, then its non-empty fields."""
     key, value = said["key"] or {}, said["value"]
     parts = [(key or value)["record"], *_shown_fields(key)]
     if key:
@@ -108,19 +108,19 @@ def _batch_notes(batch: Fields, *, wide: bool) -> str:
     return ", ".join(notes)
 
 
-def _number(name: str, title: str) -> Column:
-    return Column(title, lambda fields: shown_number(fields[name]))
+def _number(name: str, title: str) -> DumpColumn:
+    return DumpColumn(title, lambda fields: shown_number(fields[name]))
 
 
-def _plain(name: str, title: str, justify: "JustifyMethod" = "right") -> Column:
-    return Column(title, lambda fields: "" if fields[name] is None else str(fields[name]), justify)
+def _plain(name: str, title: str, justify: "JustifyMethod" = "right") -> DumpColumn:
+    return DumpColumn(title, lambda fields: "" if fields[name] is None else str(fields[name]), justify)
 
 
-def _columns(kind: str, *, wide: bool) -> list[Column]:
-    def time(name: str, title: str) -> Column:
-        return Column(title, lambda fields: shown_time(fields[name], wide=wide), "left")
+def _columns(kind: str, *, wide: bool) -> list[DumpColumn]:
+    def time(name: str, title: str) -> DumpColumn:
+        return DumpColumn(title, lambda fields: shown_time(fields[name], wide=wide), "left")
 
-    tables: dict[str, list[Column]] = {
+    tables: dict[str, list[DumpColumn]] = {
         "segment": [
             _plain("base_offset", "Base offset"),
             _number("bytes", "Bytes"),
@@ -130,24 +130,24 @@ def _columns(kind: str, *, wide: bool) -> list[Column]:
             _number("snapshot", "Snapshot"),
         ],
         "batch": [
-            Column("Offsets", lambda batch: f"{batch['base_offset']}-{batch['last_offset']}"),
+            DumpColumn("Offsets", lambda batch: f"{batch['base_offset']}-{batch['last_offset']}"),
             _plain("position", "Position"),
             _plain("bytes", "Bytes"),
             _plain("records", "Records"),
             _plain("leader_epoch", "Epoch"),
             time("max_timestamp", "Latest time"),
-            Column("Notes", lambda batch: _batch_notes(batch, wide=wide), "left"),
+            DumpColumn("Notes", lambda batch: _batch_notes(batch, wide=wide), "left"),
         ],
         "record": [
             _plain("offset", "Offset"),
             time("timestamp", "Time"),
-            Column("Key", lambda record: shown_bytes(record["key"]), "left"),
-            Column("Value, headers", _value_and_headers, "left"),
+            DumpColumn("Key", lambda record: shown_bytes(record["key"]), "left"),
+            DumpColumn("Value, headers", _value_and_headers, "left"),
         ],
         "internal record": [
             _plain("offset", "Offset"),
             time("timestamp", "Time"),
-            Column("Record", lambda record: shown_decoded(record["decoded"]), "left"),
+            DumpColumn("Record", lambda record: shown_decoded(record["decoded"]), "left"),
         ],
         "offset entry": [_plain("offset", "Offset"), _plain("position", "Position")],
         "time entry": [time("timestamp", "Time"), _plain("offset", "Offset")],
@@ -170,7 +170,7 @@ def _columns(kind: str, *, wide: bool) -> list[Column]:
             _number("size", "Bytes"),
             time("max_timestamp", "Latest time"),
             time("running_max", "Latest up to here"),
-            Column(
+            DumpColumn(
                 "Txn index CRC", lambda entry: "" if entry["txn_checksum"] is None else f"{entry['txn_checksum']:08x}"
             ),
         ],
@@ -193,12 +193,13 @@ TITLES = {
     "leader epoch": "Leader epochs",
     "checkpoint": "Offsets",
 }
-# Columns that may break over lines, and their share of the room that the others leave.
+# Columns that may wrap, and their share of the width that the others leave.
 BULKY = {"Notes": None, "Key": 1, "Value, headers": 3, "Record": 1}
 
 
 class TableWriter:
-    """With `records`, a batch is a line above its records; without, a row of its segment's table."""
+    """Prints items as tables. With `records`, a batch is a line above its records; without, a row of the table of its
+    segment."""
 
     def __init__(self, *, records: bool, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
@@ -206,7 +207,7 @@ class TableWriter:
         self._records = records
 
     def write(self, items: Iterable[Item]) -> int:
-        """Print everything; the number of damages met."""
+        """Print all items; returns the number of damaged places."""
         damages = 0
         headed = ""
         for (kind, file), group in groupby(items, _table_of):
@@ -266,12 +267,12 @@ class TableWriter:
 def _table_of(item: Item) -> tuple[str, str]:
     if "decoded" in item.fields:
         return "internal record", item.file
-    # A segment is a row of its directory's table, not a file with a table of its own.
+    # A segment is a row of its directory's table, not a file with its own table.
     return item.kind, "" if item.kind == "segment" else item.file
 
 
-def write_findings(name: str, findings: Iterable[Finding], tally: Tally, console: Console | None = None) -> int:
-    """Print what is wrong and how much was looked at; the number of problems."""
+def write_findings(name: str, findings: Iterable[Finding], tally: CheckedCounts, console: Console | None = None) -> int:
+    """Print the findings and what was checked; returns the number of problems."""
     console = console or Console(highlight=False)
     problems = 0
     for finding in findings:

@@ -1,54 +1,56 @@
-"""Checking the files of a partition against each other, in bounded memory and without changing anything.
+"""Checks the files of a partition against each other, in bounded memory and without changing anything.
 
-Rule 1: every batch has its checksum; its records can be read and are as many, as old and where its header says.
+Rule 1: every batch has a correct checksum; its records can be read, and their number, timestamps and offsets match its
+        header.
 Rule 2: offsets rise from batch to batch and from segment to segment; leader epochs never fall.
 Rule 3: every index, snapshot and checkpoint agrees with the log (`index_checks` has the rules of the indexes).
-Rule 4: what is missing and would be rebuilt, and what is in the middle of something, is noted and fails nothing.
+Rule 4: a missing file that would be rebuilt, or a file of an operation in progress, is noted and does not fail the
+        check.
 """
 
 from collections.abc import Iterator
 
 from ottla import kernel
 from ottla.cli.log.dump import entries, read_whole
-from ottla.cli.log.findings import CUT, FROM_REPLICA, REBUILD, Finding, Tally
+from ottla.cli.log.findings import CUT, FROM_REPLICA, REBUILD, CheckedCounts, Finding
 from ottla.cli.log.index_checks import OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
-from ottla.cli.log.paths import Kind, LogFile, Partition, recognised
+from ottla.cli.log.paths import FileKind, LogFile, PartitionOnDisk, recognised
 from ottla.core.log import checkpoints, files
 from ottla.core.log.checkpoints import BadCheckpoint, EpochStart
 from ottla.core.log.indexes import OFFSET_ENTRY, TIME_ENTRY, BadIndex, decode_aborted
 from ottla.core.log.producers import Producers
-from ottla.core.log.snapshots import BadSnapshot, decode_snapshot
+from ottla.core.log.snapshots import BadProducerSnapshot, decode_snapshot
 from ottla.core.log.summary import BadSummary, decode_summary
 from ottla.io.ports import Disk, File
 from ottla.kernel import CorruptBatch, TimestampType
 from ottla.storage.batches import BatchAt, BatchWalk
 
 
-def verify(disk: Disk, target: Partition | LogFile, tally: Tally) -> Iterator[Finding]:
-    if isinstance(target, Partition):
+def verify(disk: Disk, target: PartitionOnDisk | LogFile, tally: CheckedCounts) -> Iterator[Finding]:
+    if isinstance(target, PartitionOnDisk):
         yield from _loose_ends(target)
         yield from _verify_log(disk, target, tally)
-        for kind in (Kind.PRODUCERS, Kind.PARTITION, Kind.SUMMARY):
+        for kind in (FileKind.PRODUCERS, FileKind.PARTITION, FileKind.SUMMARY):
             for file in target.of(kind):
                 yield from _verify_small(disk, file)
-    elif target.kind in (Kind.LOG, Kind.OFFSET_INDEX, Kind.TIME_INDEX, Kind.TXN_INDEX):
+    elif target.kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX):
         yield from _verify_log(disk, _family(disk, target), tally)
     else:
         yield from _verify_small(disk, target)
 
 
-def _family(disk: Disk, file: LogFile) -> Partition:
-    """A single file of a segment with those it is checked against: the log and the indexes of the same name."""
+def _family(disk: Disk, file: LogFile) -> PartitionOnDisk:
+    """A single file of a segment with the files it is checked against: the log and the indexes of the same name."""
     directory, _, name = file.path.rpartition("/")
     names = [name]
     if files.parse_file(name):
         names = [files.file_name(file.base_offset, kind, file.suffix) for kind in files.SEGMENT_KINDS]
     paths = [f"{directory}/{one}" for one in names]
     found = [one for path in paths if disk.exists(path) and (one := recognised(path))]
-    return Partition(directory, [one._replace(suffix="") for one in found], [])
+    return PartitionOnDisk(directory, [one._replace(suffix="") for one in found], [])
 
 
-def _loose_ends(partition: Partition) -> Iterator[Finding]:
+def _loose_ends(partition: PartitionOnDisk) -> Iterator[Finding]:
     meanings = {
         files.DELETED: "out of use and about to be removed",
         files.CLEANED: "left by a compaction that did not end",
@@ -62,50 +64,51 @@ def _loose_ends(partition: Partition) -> Iterator[Finding]:
     for name in partition.unknown:
         yield _note(name, "not a file of a log", "Find out who put it here; brokers leave it alone.")
     segments = {segment.base_offset for segment in partition.segments()}
-    for kind in (Kind.OFFSET_INDEX, Kind.TIME_INDEX, Kind.TXN_INDEX):
+    for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX):
         indexes = partition.of(kind)
         for file in indexes:
             if file.base_offset not in segments:
                 yield _note(file.name, "an index without its log", "Nothing to do: the broker removes it.")
-        if kind is not Kind.TXN_INDEX:
+        if kind is not FileKind.TXN_INDEX:
             for base_offset in sorted(segments - {file.base_offset for file in indexes}):
                 name = files.file_name(base_offset, files.LOG)
                 yield _note(name, f"has no {kind.value}", "Nothing to do: it is rebuilt at the next start.")
 
 
-def _verify_log(disk: Disk, partition: Partition, tally: Tally) -> Iterator[Finding]:
-    logs = partition.of(Kind.LOG)
+def _verify_log(disk: Disk, partition: PartitionOnDisk, tally: CheckedCounts) -> Iterator[Finding]:
+    logs = partition.of(FileKind.LOG)
     checker = LogCheck(disk, partition, tally)
     for log in logs:
         yield from checker.on_segment(log)
     if not logs:
         for file in partition.files:
             yield from SegmentIndexes(disk, partition, file.base_offset).finish(without_log=True)
-    for file in partition.of(Kind.EPOCHS):
+    for file in partition.of(FileKind.EPOCHS):
         yield from _verify_epochs(disk, file, checker.epochs)
 
 
 class LogCheck:
-    """The state of the walk from segment to segment."""
+    """The state of the check from segment to segment."""
 
-    def __init__(self, disk: Disk, partition: Partition, tally: Tally) -> None:
+    def __init__(self, disk: Disk, partition: PartitionOnDisk, tally: CheckedCounts) -> None:
         self._disk = disk
         self._partition = partition
         self._tally = tally
         self._last_offset = -1
         self.epochs: list[EpochStart] = []
-        """The first offset of each leader epoch, as the batches say."""
-        self._producers = self._producers_before(partition.of(Kind.LOG))
+        """The first offset of each leader epoch, according to the batches."""
+        self._producers = self._producers_before(partition.of(FileKind.LOG))
 
     def _producers_before(self, logs: list[LogFile]) -> Producers:
-        """What was known before the first segment: a transaction may have begun in one that retention removed."""
+        """The producer state before the first segment: a transaction may have begun in a segment that retention
+        removed."""
         first = logs[0].base_offset if logs else 0
-        for file in self._partition.of(Kind.PRODUCERS):
+        for file in self._partition.of(FileKind.PRODUCERS):
             if file.base_offset == first:
                 try:
                     return Producers.restore("", first, decode_snapshot(read_whole(self._disk, file)))
-                except BadSnapshot:
-                    break  # Said where snapshots are checked.
+                except BadProducerSnapshot:
+                    break  # Reported when snapshots are checked.
         return Producers("", first)
 
     def on_segment(self, log: LogFile) -> Iterator[Finding]:
@@ -128,15 +131,15 @@ class LogCheck:
                     yield Finding(log.name, what, self._advice(log), batch.position)
             if walk.damage:
                 yield Finding(log.name, walk.damage.reason, self._advice(log), walk.damage.position)
-            # Entries that point past the damage are right about a log that is not.
+            # Entries that point past the damage may be right about the undamaged log.
             yield from indexes.finish(without_log=walk.damage is not None)
         finally:
             opened.close()
             indexes.close()
 
     def _advice(self, log: LogFile) -> str:
-        """Only the last segment may be torn by a crash: the others were whole when it was begun."""
-        return CUT if log.base_offset == self._partition.of(Kind.LOG)[-1].base_offset else FROM_REPLICA
+        """Only the last segment may be torn by a crash: the others were complete when it was created."""
+        return CUT if log.base_offset == self._partition.of(FileKind.LOG)[-1].base_offset else FROM_REPLICA
 
     def _on_batch(self, log: LogFile, batch: BatchAt) -> Iterator[Finding]:
         header = batch.header
@@ -173,7 +176,7 @@ class LogCheck:
         try:
             marker = kernel.read_end_txn_marker(batch.data)
         except CorruptBatch as error:
-            # A compacted marker may be gone from its batch, which stays for its producer's sake.
+            # Compaction may have removed the marker and kept its empty batch for the producer state.
             if header.count:
                 yield Finding(log.name, error.text, FROM_REPLICA, batch.position)
             return
@@ -201,9 +204,9 @@ def _record_faults(batch: BatchAt) -> Iterator[str]:
 
 
 class SegmentIndexes:
-    """The indexes of one segment, checked beside the walk over its log."""
+    """The indexes of one segment, checked in parallel with its log."""
 
-    def __init__(self, disk: Disk, partition: Partition, base_offset: int) -> None:
+    def __init__(self, disk: Disk, partition: PartitionOnDisk, base_offset: int) -> None:
         self._opened: list[File] = []
         self._faults: list[Finding] = []
         self._sorted: list[OffsetIndexCheck | TimeIndexCheck] = []
@@ -212,13 +215,13 @@ class SegmentIndexes:
         for file in partition.files:
             if file.base_offset != base_offset or file.suffix:
                 continue
-            if file.kind is Kind.OFFSET_INDEX:
+            if file.kind is FileKind.OFFSET_INDEX:
                 self._sorted.append(
                     OffsetIndexCheck(file.name, base_offset, entries(self._open(disk, file), OFFSET_ENTRY))
                 )
-            elif file.kind is Kind.TIME_INDEX:
+            elif file.kind is FileKind.TIME_INDEX:
                 self._sorted.append(TimeIndexCheck(file.name, base_offset, entries(self._open(disk, file), TIME_ENTRY)))
-            elif file.kind is Kind.TXN_INDEX:
+            elif file.kind is FileKind.TXN_INDEX:
                 txn_name = file.name
                 try:
                     aborted = decode_aborted(read_whole(disk, file))
@@ -229,7 +232,7 @@ class SegmentIndexes:
     def _open(self, disk: Disk, file: LogFile) -> File:
         opened = disk.open(file.path, writable=False)
         self._opened.append(opened)
-        entry_size = OFFSET_ENTRY.size if file.kind is Kind.OFFSET_INDEX else TIME_ENTRY.size
+        entry_size = OFFSET_ENTRY.size if file.kind is FileKind.OFFSET_INDEX else TIME_ENTRY.size
         if opened.size() % entry_size:
             what = f"{opened.size()} bytes are no multiple of {entry_size}, the size of an entry"
             self._faults.append(Finding(file.name, what, REBUILD))
@@ -240,7 +243,8 @@ class SegmentIndexes:
             yield from check.on_batch(batch)
 
     def finish(self, *, without_log: bool) -> Iterator[Finding]:
-        """`without_log`: the log was not read to its end, so what the indexes say of its end cannot be judged."""
+        """The remaining findings, after all batches. `without_log`: the log was not read to its end, so index entries
+        for its end are not checked."""
         yield from self._faults
         if not without_log:
             for check in (*self._sorted, self.txns):
@@ -259,7 +263,7 @@ def _verify_epochs(disk: Disk, file: LogFile, seen: list[EpochStart]) -> Iterato
         return
     starts = dict(written)
     for epoch, first_offset in seen:
-        # Epochs below the first one written lie before the log's start and were forgotten on purpose.
+        # Epochs below the first one written lie before the log start and were removed on purpose.
         if written and epoch < written[0].epoch:
             continue
         if epoch not in starts:
@@ -277,19 +281,19 @@ def _verify_small(disk: Disk, file: LogFile) -> Iterator[Finding]:
     data = read_whole(disk, file)
     try:
         match file.kind:
-            case Kind.PRODUCERS:
+            case FileKind.PRODUCERS:
                 decode_snapshot(data)
-            case Kind.EPOCHS:
+            case FileKind.EPOCHS:
                 checkpoints.decode_epochs(data)
-            case Kind.OFFSETS:
+            case FileKind.OFFSETS:
                 checkpoints.decode_offsets(data)
-            case Kind.PARTITION:
+            case FileKind.PARTITION:
                 checkpoints.decode_partition_metadata(data)
-            case Kind.DIRECTORY:
+            case FileKind.DIRECTORY:
                 checkpoints.MetaProperties.decode(data)
-            case Kind.SUMMARY:
+            case FileKind.SUMMARY:
                 decode_summary(data)
-    except (BadSnapshot, BadCheckpoint, BadSummary) as error:
+    except (BadProducerSnapshot, BadCheckpoint, BadSummary) as error:
         yield Finding(file.name, str(error), REBUILD)
 
 

@@ -1,1 +1,1 @@
-"""`ottla pipeline`: check a data pipeline and show what it would do."""
+"""`ottla pipeline`: checks, runs, replays and watches data pipelines."""

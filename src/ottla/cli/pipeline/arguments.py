@@ -6,7 +6,7 @@ from typing import Any
 from ottla.cli.arguments import add_json, positive_seconds
 
 _FILE_HELP = "a pipeline in TOML, or a Python file that declares one"
-_WHERE_HELP = "the pipeline's file, its checkpoint directory, or its name if that lies in ./checkpoints"
+_WHERE_HELP = "the pipeline's file, its checkpoint directory, or its name if ./checkpoints has one of that name"
 
 
 def add_pipeline(groups: "argparse._SubParsersAction[Any]") -> None:
@@ -22,9 +22,9 @@ def _add_plan(commands: "argparse._SubParsersAction[Any]") -> None:
     plan = commands.add_parser(
         "plan",
         help="check a pipeline and show its graph",
-        description="Check everything about a pipeline that can be known before Spark starts, and show who reads from "
-        "whom. Starts nothing and asks no cluster. Ends with 0 when nothing is wrong, 1 with mistakes, 2 when there is "
-        "no such file.",
+        description="Check everything about a pipeline that can be known before Spark starts, and show the graph of "
+        "its sources, steps and sinks. Starts nothing and asks no cluster. Exit status: 0 without mistakes, 1 with "
+        "mistakes, 2 if there is no such file.",
     )
     plan.add_argument("file", metavar="FILE", help=_FILE_HELP)
     plan.add_argument("--json", action="store_true", help="one JSON object, for programs")
@@ -36,10 +36,10 @@ def _add_run(commands: "argparse._SubParsersAction[Any]") -> None:
         "run",
         help="run a pipeline",
         description="Run a pipeline until it is stopped (Ctrl-C, SIGTERM, `ottla pipeline stop`), or with --once until "
-        "it has caught up. Needs Java and the extra ottla[spark]. Ends with 0 when it was stopped or has caught up, "
-        "with 1 when it could not go on, with 2 when it cannot be run like this.",
+        "it has caught up. Needs Java and the extra ottla[spark]. Exit status: 0 when it was stopped or has caught up, "
+        "1 when it failed, 2 when it cannot be run with these arguments.",
     )
-    run.add_argument("--once", action="store_true", help="stop when everything is processed that was there")
+    run.add_argument("--once", action="store_true", help="stop when everything that is available now is processed")
     _add_engine(run)
     run.set_defaults(run=_run)
 
@@ -48,9 +48,8 @@ def _add_replay(commands: "argparse._SubParsersAction[Any]") -> None:
     replay = commands.add_parser(
         "replay",
         help="run a pipeline over a span of the past",
-        description="Compute the pipeline over the records between two times, as one epoch. It has a checkpoint and an "
-        "identity of its own: a live run is not disturbed. The same replay is written once, however often it is asked "
-        "for.",
+        description="Compute the pipeline over the records between two times, as one epoch. It has its own checkpoint "
+        "and identity, so a live run is not affected. The same replay is written once, however often it is run.",
     )
     times = "a time such as 2026-11-15T20:44:46 (UTC), @MILLISECONDS, or how long ago, as in 15m"
     replay.add_argument("--from", dest="from_time", metavar="TIME", required=True, help=f"the first record: {times}")
@@ -78,12 +77,12 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 def _add_watching(commands: "argparse._SubParsersAction[Any]") -> None:
     status = commands.add_parser(
         "status",
-        help="show how a pipeline gets on",
-        description="Show how a pipeline gets on, as its run writes it down. Ends with 0 when it runs or has ended "
-        "well, with 1 when it failed or died, with 2 when there is no such pipeline.",
+        help="show the status of a pipeline",
+        description="Show the status of a pipeline, as its run wrote it to the checkpoint. Exit status: 0 when it runs "
+        "or has ended without an error, 1 when it failed or died, 2 when there is no such pipeline.",
     )
     status.add_argument("where", metavar="PIPELINE", help=_WHERE_HELP)
-    status.add_argument("-w", "--watch", action="store_true", help="go on showing it until Ctrl-C")
+    status.add_argument("-w", "--watch", action="store_true", help="keep showing it until Ctrl-C")
     add_json(status)
     status.set_defaults(run=_status)
 
@@ -95,8 +94,8 @@ def _add_watching(commands: "argparse._SubParsersAction[Any]") -> None:
     stop = commands.add_parser(
         "stop",
         help="stop a pipeline",
-        description="Ask a pipeline to stop, and wait until it has: it ends the epoch that it is writing and begins "
-        "none. Nothing is lost: the next run goes on from there.",
+        description="Ask a pipeline to stop and wait until it has. It finishes the epoch that it is writing. Nothing "
+        "is lost: the next run continues from there.",
     )
     stop.add_argument("where", metavar="PIPELINE", help=_WHERE_HELP)
     stop.add_argument(

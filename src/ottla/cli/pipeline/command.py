@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from ottla.cli import FINDINGS
 from ottla.cli.pipeline.files import load
 from ottla.cli.plain import json_line
-from ottla.pipelines import Identity, InvalidPipeline, Pipeline, Problem, spec_hash
-from ottla.pipelines.document import to_document
-from ottla.pipelines.graph import in_order, inputs_of
+from ottla.pipelines import InvalidPipeline, Pipeline, PipelineIdentity, Problem, spec_hash
+from ottla.pipelines.authoring.document import to_document
+from ottla.pipelines.spec.graph import in_order, inputs_of
 
 _HASH_SHOWN = 12
 
@@ -54,7 +54,7 @@ def _facts(pipeline: Pipeline) -> dict[str, object]:
     nodes += [{"kind": "sink", "name": sink.name, "from": [sink.input]} for sink in pipeline.sinks]
     return {
         "name": pipeline.name,
-        "group": Identity(pipeline.name).group_id,
+        "group": PipelineIdentity(pipeline.name).group_id,
         "hash": spec_hash(pipeline),
         "nodes": nodes,
         "pipeline": to_document(pipeline),
@@ -63,12 +63,12 @@ def _facts(pipeline: Pipeline) -> dict[str, object]:
 
 def _show(pipeline: Pipeline) -> None:
     from ottla.cli.pipeline.description import described
-    from ottla.cli.tables import Column, print_table, stdout
+    from ottla.cli.tables import TableColumn, print_table, stdout
 
     console = stdout()
     facts = [
         ("Delivery", str(pipeline.delivery)),
-        ("Group", Identity(pipeline.name).group_id),
+        ("Group", PipelineIdentity(pipeline.name).group_id),
         ("Checkpoint", pipeline.checkpoint),
         ("Hash", spec_hash(pipeline)[:_HASH_SHOWN]),
     ]
@@ -76,5 +76,5 @@ def _show(pipeline: Pipeline) -> None:
     for title, value in facts:
         console.print(f"{title:<12}{value}", markup=False, soft_wrap=True)
     console.print()
-    columns = [Column("Part"), Column("Name"), Column("Reads"), Column("What", wraps=True)]
+    columns = [TableColumn("Part"), TableColumn("Name"), TableColumn("Reads"), TableColumn("What", wraps=True)]
     print_table(console, columns, described(pipeline))

@@ -1,36 +1,31 @@
-"""The parts of a pipeline in words, a row each, everybody after those they read from."""
+"""Describes the parts of a pipeline for `plan`: a row for each source, step and sink, each after its inputs."""
 
 from collections.abc import Iterator
 
 from ottla.cli.tables import counted, shown_size
 from ottla.cli.times import shown_duration
-from ottla.pipelines.graph import in_order, inputs_of
-from ottla.pipelines.spec import (
-    ConsoleSink,
+from ottla.pipelines.spec.graph import in_order, inputs_of
+from ottla.pipelines.spec.model import (
     Dedup,
-    DeltaSink,
     MarkOnly,
     Ml,
-    ParquetSink,
     Pipeline,
-    PostgresSink,
     PythonFunction,
     Schema,
-    Sink,
     Source,
     Sql,
     Stateful,
     Step,
-    TopicSink,
     TopicSource,
 )
-from ottla.pipelines.sql import normal_query
-from ottla.pipelines.values import START
+from ottla.pipelines.spec.sinks import kind_of
+from ottla.pipelines.spec.sql import normal_query
+from ottla.pipelines.spec.values import START
 
-Row = tuple[str, str, str, str]
+PlanRow = tuple[str, str, str, str]
 
 
-def described(pipeline: Pipeline) -> Iterator[Row]:
+def described(pipeline: Pipeline) -> Iterator[PlanRow]:
     sources = {source.name: source for source in pipeline.sources}
     steps = {step.name: step for step in pipeline.steps}
     for name in in_order(inputs_of(pipeline)):
@@ -39,7 +34,7 @@ def described(pipeline: Pipeline) -> Iterator[Row]:
         else:
             yield "step", name, ", ".join(steps[name].inputs), ", ".join(_step(steps[name]))
     for sink in pipeline.sinks:
-        yield "sink", sink.name, sink.input, ", ".join(_sink(sink))
+        yield "sink", sink.name, sink.input, ", ".join(kind_of(sink).describe(sink))
     errors = pipeline.errors
     if errors.dead_letter:
         yield (
@@ -97,28 +92,3 @@ def _step(step: Step) -> Iterator[str]:
             pass
     for mark in step.watermarks:
         yield f"watermark {mark.input}.{mark.column} {shown_duration(mark.delay_ms)}"
-
-
-def _sink(sink: Sink) -> Iterator[str]:
-    match sink:
-        case TopicSink():
-            yield f"topic {sink.topic}"
-            yield str(sink.serialise)
-            yield from _columns("key", sink.key)
-        case ParquetSink():
-            yield f"parquet {sink.path}"
-            yield from _columns("partitioned by", sink.partition_by)
-        case DeltaSink():
-            yield f"delta {sink.path}"
-            yield from _columns("partitioned by", sink.partition_by)
-            yield from _columns("upsert by", sink.upsert)
-        case PostgresSink():
-            yield f"postgres {sink.url} table {sink.table}"
-            yield from _columns("upsert by", sink.upsert)
-        case ConsoleSink():
-            yield f"console, at most {counted(sink.rows, 'row')} a batch"
-
-
-def _columns(what: str, columns: tuple[str, ...]) -> Iterator[str]:
-    if columns:
-        yield f"{what} {', '.join(columns)}"

@@ -1,4 +1,4 @@
-"""How a pipeline gets on, for people: a display that stays in place on a terminal, lines elsewhere."""
+"""Shows the status of a running pipeline: a live table on a terminal, lines elsewhere."""
 
 import sys
 import time
@@ -15,14 +15,14 @@ from rich.text import Text
 from ottla.cli.plain import json_line
 from ottla.cli.tables import counted, stdout
 from ottla.cli.times import shown_duration
-from ottla.pipelines.checkpoint import SinkStatus, Status
+from ottla.pipelines.run.checkpoint import RunStatus, SinkStatus
 
 LINE_EVERY_S: Final = 10.0
 _ENDED: Final = ("finished", "stopped", "failed")
 
 
 class Display:
-    """Lines come when the pipeline begins and ends, and in between when something was done, now and then."""
+    """Without a terminal it prints lines when the pipeline starts and ends, and at intervals if anything changed."""
 
     def __init__(self, name: str, *, as_json: bool = False) -> None:
         self._name, self._as_json = name, as_json
@@ -43,7 +43,7 @@ class Display:
         if self._live is not None:
             self._live.__exit__(kind, error, where)
 
-    def show(self, status: Status) -> None:
+    def show(self, status: RunStatus) -> None:
         if self._live is not None:
             self._live.update(rendered(status), refresh=True)
             return
@@ -60,15 +60,15 @@ class Display:
         sys.stdout.flush()
 
 
-def lines(status: Status) -> Iterator[str]:
-    """A line for the pipeline and one for each sink."""
+def lines(status: RunStatus) -> Iterator[str]:
+    """A line for the pipeline, and one for each sink."""
     reason = f": {status.reason}" if status.reason else ""
     yield f"{status.pipeline}: {status.state}{_lag(status)}{reason}"
     for name, sink in status.sinks.items():
         yield f"  {name}: {', '.join(_facts(sink))}"
 
 
-def _lag(status: Status) -> str:
+def _lag(status: RunStatus) -> str:
     if status.lag_records is None or status.lag_ms is None or status.state in _ENDED:
         return ""
     if not status.lag_records:
@@ -87,21 +87,21 @@ def _facts(sink: SinkStatus) -> Iterator[str]:
     if sink.late_rows:
         yield f"{counted(sink.late_rows, 'row')} dropped as late"
     if sink.epochs_skipped:
-        yield f"{counted(sink.epochs_skipped, 'part')} of epochs skipped, as written before"
+        yield f"{counted(sink.epochs_skipped, 'part')} of epochs skipped as already written"
     if sink.restarts:
-        yield f"begun again {counted(sink.restarts, 'time')}"
+        yield f"restarted {counted(sink.restarts, 'time')}"
     if sink.error:
         yield sink.error
 
 
-def rendered(status: Status) -> RenderableType:
-    """For a terminal."""
+def rendered(status: RunStatus) -> RenderableType:
+    """The status as a table for a terminal."""
     colour = {"failed": "red", "died": "red", "running": "green", "finished": "green"}.get(status.state, "yellow")
     head = Text.assemble((status.pipeline, "bold"), "  ", (status.state, colour), _lag(status))
     head.append(f"  up {shown_duration(max(0, status.updated_ms - status.started_ms))}", "dim")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Sink")
-    for title in ("Epoch", "Records/s", "Read", "Written", "Dead letters", "Late", "Batch", "Begun again"):
+    for title in ("Epoch", "Records/s", "Read", "Written", "Dead letters", "Late", "Batch", "Restarts"):
         table.add_column(title, justify="right")
     for name, sink in status.sinks.items():
         table.add_row(

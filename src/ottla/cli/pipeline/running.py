@@ -15,27 +15,28 @@ from ottla.cli.errors import FAILED, UserError
 from ottla.cli.pipeline.display import Display
 from ottla.cli.pipeline.files import directory_of, load_valid
 from ottla.cli.times import MOMENT_FORMS, moment_ms
-from ottla.pipelines.checkpoint import CheckpointRefused, Status
-from ottla.pipelines.failures import failure_of
-from ottla.pipelines.paths import resolved
-from ottla.pipelines.requirements import MissingRequirement, require_java, require_packages
-from ottla.pipelines.spec import DeltaSink, Pipeline
+from ottla.pipelines.run.checkpoint import CheckpointRefused, RunStatus
+from ottla.pipelines.run.failures import failure_of
+from ottla.pipelines.run.requirements import MissingRequirement, require_java, require_packages
+from ottla.pipelines.spec.model import Pipeline
+from ottla.pipelines.spec.paths import resolved
+from ottla.pipelines.spec.sinks import kind_of
 
-Session = Any  # Spark's own; only pipelines/spark knows it.
+SparkSession = Any  # Only pipelines/spark imports its class.
 
 
 class PipelineFailed(UserError):
-    """It ran and could not go on; the text is the reason."""
+    """The pipeline ran and failed; the text is the reason."""
 
     code = FAILED
 
 
 class _Runs(Protocol):
-    status: Status
+    status: RunStatus
 
     def stop(self) -> None: ...
 
-    def run(self, shown: Callable[[Status], None]) -> object: ...
+    def run(self, shown: Callable[[RunStatus], None]) -> object: ...
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -51,23 +52,21 @@ def replay(parsed: argparse.Namespace) -> int:
         _moment(option, text) for option, text in (("--from", parsed.from_time), ("--to", parsed.to_time))
     )
     if from_ms >= to_ms:
-        raise UserError(
-            f"--from {parsed.from_time} --to {parsed.to_time}: that is no time at all; --from must be earlier"
-        )
+        raise UserError(f"--from {parsed.from_time} --to {parsed.to_time}: --from must be earlier than --to")
     if not all(letter.isalnum() or letter in "_-" for letter in parsed.replay):
         raise UserError(f"--as {parsed.replay!r}: expected letters, digits, underscores and hyphens")
     pipeline, spark = _started(parsed)
-    from ottla.pipelines.spark.replay import ReplayRun, Span
+    from ottla.pipelines.spark.replay import ReplayRun, ReplaySpan
     from ottla.pipelines.spark.run import RunOptions
 
-    span = Span(from_ms, to_ms)
+    span = ReplaySpan(from_ms, to_ms)
     options = RunOptions(directory_of(parsed.file), _bootstrap(parsed, pipeline))
     name = parsed.replay or span.replay_of(pipeline)
     return _carry_out(lambda: ReplayRun(spark, pipeline, options, span, name), pipeline, spark, parsed)
 
 
-def _started(parsed: argparse.Namespace) -> tuple[Pipeline, Session]:
-    """The pipeline, checked before anything is started, and Spark."""
+def _started(parsed: argparse.Namespace) -> tuple[Pipeline, SparkSession]:
+    """The pipeline, checked before anything starts, and the Spark session."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="ottla: %(message)s")
     settings = pairs(parsed.conf, "--conf")
     pipeline = load_valid(parsed.file)
@@ -80,19 +79,19 @@ def _started(parsed: argparse.Namespace) -> tuple[Pipeline, Session]:
         pipeline = replace(pipeline, checkpoint=resolved(os.curdir, parsed.checkpoint))
     from ottla.pipelines.spark.session import SessionOptions, open_session, send_code
 
-    delta = any(isinstance(sink, DeltaSink) for sink in pipeline.sinks)
+    needs = tuple(kind_of(sink).spark for sink in pipeline.sinks)
     code = directory_of(parsed.file)
     try:
-        spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, delta, code))
+        spark = open_session(SessionOptions(f"ottla {pipeline.name}", parsed.master, settings, needs, code))
         send_code(spark, code)
-    except Exception as error:  # Whatever Spark finds wrong: its words are all there is.
+    except Exception as error:  # Spark may raise anything; its message is shown.
         raise PipelineFailed(
             f"Spark does not start with --master {parsed.master}: {failure_of(error).reason}"
         ) from error
     return pipeline, spark
 
 
-def _carry_out(make: Callable[[], _Runs], pipeline: Pipeline, spark: Session, parsed: argparse.Namespace) -> int:
+def _carry_out(make: Callable[[], _Runs], pipeline: Pipeline, spark: SparkSession, parsed: argparse.Namespace) -> int:
     try:
         running = make()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,7 +100,7 @@ def _carry_out(make: Callable[[], _Runs], pipeline: Pipeline, spark: Session, pa
             running.run(display.show)
     except (CheckpointRefused, MissingRequirement) as refused:
         raise UserError(str(refused)) from None
-    except Exception as error:  # The engine's failures, and those of code that is not ours: the reason is what counts.
+    except Exception as error:  # Spark and user code may raise anything; the reason is shown.
         raise PipelineFailed(f"{pipeline.name}: {failure_of(error).reason}") from error
     finally:
         spark.stop()

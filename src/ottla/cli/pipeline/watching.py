@@ -1,4 +1,4 @@
-"""`ottla pipeline status`, `list` and `stop`: by what a run writes into its checkpoint. They need no Spark."""
+"""`ottla pipeline status`, `list` and `stop`. They use the files in a run's checkpoint and need no Spark."""
 
 import os
 import platform
@@ -14,11 +14,11 @@ from ottla.cli.errors import FAILED, UserError
 from ottla.cli.pipeline.display import lines, rendered
 from ottla.cli.pipeline.files import directory_of, load_valid
 from ottla.cli.plain import json_line
-from ottla.cli.tables import Column, number, print_table, stdout
+from ottla.cli.tables import TableColumn, number, print_table, stdout
 from ottla.cli.times import shown_duration
-from ottla.pipelines.checkpoint import Checkpoint, CheckpointRefused, Status
-from ottla.pipelines.paths import resolved
-from ottla.pipelines.process import is_running
+from ottla.pipelines.run.checkpoint import Checkpoint, CheckpointRefused, RunStatus
+from ottla.pipelines.run.process import is_running
+from ottla.pipelines.spec.paths import resolved
 
 RUNNING: Final = ("starting", "running")
 DIED: Final = "died"
@@ -28,7 +28,7 @@ _LOOK_S: Final = 0.1
 
 
 class NotStopped(UserError):
-    """It still runs."""
+    """The pipeline was asked to stop and still runs."""
 
     code = FAILED
 
@@ -55,7 +55,14 @@ def list_pipelines(directory: str, *, as_json: bool) -> int:
     if not found:
         print(f"{directory} has no checkpoint of a pipeline", file=sys.stderr)
         return 0
-    columns = [Column("Pipeline"), Column("State"), number("Epoch"), number("Lag"), Column("Updated"), Column("Reason")]
+    columns = [
+        TableColumn("Pipeline"),
+        TableColumn("State"),
+        number("Epoch"),
+        number("Lag"),
+        TableColumn("Updated"),
+        TableColumn("Reason"),
+    ]
     print_table(stdout(), columns, map(_row, found))
     return 0
 
@@ -64,29 +71,29 @@ def stop(where: str, *, timeout_s: float) -> int:
     checkpoint = _checkpoint(where)
     told = _status(checkpoint)
     if told.state not in RUNNING:
-        print(f"{told.pipeline} does not run: it {_ended(told)}")
+        print(f"{told.pipeline} is not running: it {_ended(told)}")
         return 0
     if told.host == platform.node() and is_running(told.pid, told.pid_started):
         os.kill(told.pid, signal.SIGTERM)
     else:
-        checkpoint.ask_to_stop()  # On another machine: it looks for that file.
+        checkpoint.ask_to_stop()  # A run on another machine looks for a file.
     deadline = time.monotonic() + timeout_s
     while (now := _status(checkpoint)).run == told.run and now.state in RUNNING:
         if time.monotonic() > deadline:
             raise NotStopped(
                 f"{told.pipeline} was asked to stop and still runs after {timeout_s:g} s: process {told.pid} on "
-                f"{told.host} is in an epoch. It stops when that ends; ending the process loses nothing either"
+                f"{told.host} is writing an epoch. It stops after that; ending the process loses nothing either"
             )
         time.sleep(_LOOK_S)
     print(f"{told.pipeline} {_ended(now)}")
     return 0 if now.state != "failed" else FINDINGS
 
 
-def _ended(told: Status) -> str:
+def _ended(told: RunStatus) -> str:
     epochs = ", ".join(f"{name} {sink.epoch}" for name, sink in told.sinks.items() if sink.epoch >= 0)
     last = f" (last epochs: {epochs})" if epochs else ""
     if told.state == DIED:
-        return f"died without a word{last}: process {told.pid} is gone; run it again, it goes on from its checkpoint"
+        return f"died without a message{last}: process {told.pid} is gone; run it again, it resumes from its checkpoint"
     reason = f": {told.reason}" if told.reason else ""
     return f"{ {'finished': 'has finished', 'failed': 'has failed'}.get(told.state, 'has stopped') }{last}{reason}"
 
@@ -103,7 +110,7 @@ def _watch(checkpoint: Checkpoint) -> int:
             time.sleep(_EVERY_S)
 
 
-def _say(told: Status, *, as_json: bool) -> None:
+def _say(told: RunStatus, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json_line(asdict(told)))
     elif stdout().is_terminal:
@@ -113,7 +120,7 @@ def _say(told: Status, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _code(told: Status) -> int:
+def _code(told: RunStatus) -> int:
     return FINDINGS if told.state in ("failed", DIED) else 0
 
 
@@ -128,18 +135,18 @@ def _checkpoint(where: str) -> Checkpoint:
             return Checkpoint(named)
     except CheckpointRefused as refused:
         raise UserError(str(refused)) from None
-    raise UserError(f"{where} is neither a pipeline's file nor a checkpoint, and there is no {named}")
+    raise UserError(f"{where} is neither a pipeline's file nor a checkpoint, and {named} does not exist")
 
 
-def _status(checkpoint: Checkpoint) -> Status:
+def _status(checkpoint: Checkpoint) -> RunStatus:
     told = _told(checkpoint)
     if told is None:
         raise UserError(f"{checkpoint.directory}: no pipeline has run with this checkpoint yet")
     return told
 
 
-def _told(checkpoint: Checkpoint) -> Status | None:
-    """As its run wrote it down; a run of this machine that is gone without a word has died."""
+def _told(checkpoint: Checkpoint) -> RunStatus | None:
+    """The status that the run wrote; DIED if its process on this machine is gone without having written an end."""
     try:
         told = checkpoint.status()
     except CheckpointRefused as refused:
@@ -149,7 +156,7 @@ def _told(checkpoint: Checkpoint) -> Status | None:
     return told if is_running(told.pid, told.pid_started) else replace(told, state=DIED)
 
 
-def _found(directory: str) -> Iterator[Status]:
+def _found(directory: str) -> Iterator[RunStatus]:
     try:
         names = sorted(os.listdir(directory))
     except FileNotFoundError:
@@ -162,7 +169,7 @@ def _found(directory: str) -> Iterator[Status]:
             yield told
 
 
-def _row(told: Status) -> tuple[str, ...]:
+def _row(told: RunStatus) -> tuple[str, ...]:
     epochs = [sink.epoch for sink in told.sinks.values()]
     lag = "-" if told.lag_records is None else f"{told.lag_records:,}"
     ago = f"{shown_duration(max(0, int(time.time() * 1000) - told.updated_ms))} ago"

@@ -1,1 +1,1 @@
-"""`ottla produce`: lines to records."""
+"""`ottla produce`: sends lines as records."""

@@ -1,4 +1,4 @@
-"""What `ottla produce` does."""
+"""Implements `ottla produce`."""
 
 import argparse
 import asyncio
@@ -8,22 +8,22 @@ import time
 from ottla.cli.arguments import pairs
 from ottla.cli.errors import ClusterError, UserError
 from ottla.cli.produce.arguments import ACKS
-from ottla.cli.produce.lines import Draft, LineRules, LineSplitter, draft_of
+from ottla.cli.produce.lines import InputRecord, LineRules, LineSplitter, draft_of
 from ottla.cli.produce.source import pieces
-from ottla.cli.progress import Progress, rate
-from ottla.cli.remote import told
+from ottla.cli.progress import ProgressLine, rate
+from ottla.cli.remote import error_text
 from ottla.cli.tables import counted, shown_size
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError
 from ottla.client.producer import Delivery, Producer
 from ottla.kernel import Codec
+from ottla.rpc.errors import ClientError
 
 TOPIC_WAIT_MS = 3_000
 BREATH = 200  # Lines.
 
 
-class Tally:
-    """What became of the lines."""
+class ProduceCounts:
+    """The lines delivered and failed."""
 
     def __init__(self) -> None:
         self.delivered = self.bytes = 0
@@ -50,12 +50,12 @@ class Tally:
 
 async def produce(client: Client, parsed: argparse.Namespace) -> int:
     rules = rules_of(parsed)
-    # Before anything is read: a wrong name must not swallow what was piped in.
+    # Before anything is read: a wrong topic must not consume the piped input.
     await client.metadata.topic(parsed.topic, timeout_ms=TOPIC_WAIT_MS, create=True)
     typing = parsed.file is None and sys.stdin.isatty()
     if typing and not parsed.quiet:
         print("A line is a record; Ctrl-D ends.", file=sys.stderr)
-    tally = Tally()
+    tally = ProduceCounts()
     producer = Producer(
         client,
         acks=ACKS[parsed.acks],
@@ -66,7 +66,7 @@ async def produce(client: Client, parsed: argparse.Namespace) -> int:
         record_bytes_max=parsed.record_bytes,
     )
     try:
-        with Progress(shown=not typing and not parsed.quiet) as progress:
+        with ProgressLine(shown=not typing and not parsed.quiet) as progress:
             await _send_all(producer, parsed, rules, tally, progress)
             await producer.flush()
     except asyncio.CancelledError:
@@ -74,7 +74,7 @@ async def produce(client: Client, parsed: argparse.Namespace) -> int:
         _say(parsed, f"interrupted: {tally.text(parsed.topic)}")
         raise
     except UserError:
-        # A line that is no record: those before it were good and are sent.
+        # A line is not a valid record: the ones before it are still sent.
         await producer.flush()
         _say(parsed, tally.text(parsed.topic))
         raise
@@ -83,13 +83,13 @@ async def produce(client: Client, parsed: argparse.Namespace) -> int:
     if tally.failure is not None:
         line, error = tally.failure
         kept = f"\n       Delivered: {tally.text(parsed.topic)}" if tally.delivered else ""
-        raise ClusterError(f"line {line}: {told(error)}{kept}")
+        raise ClusterError(f"line {line}: {error_text(error)}{kept}")
     _say(parsed, tally.text(parsed.topic))
     return 0
 
 
 async def _send_all(
-    producer: Producer, parsed: argparse.Namespace, rules: LineRules, tally: Tally, progress: Progress
+    producer: Producer, parsed: argparse.Namespace, rules: LineRules, tally: ProduceCounts, progress: ProgressLine
 ) -> None:
     splitter = LineSplitter()
     number = 0
@@ -100,7 +100,7 @@ async def _send_all(
             if tally.failure is not None:
                 return
             if number % BREATH == 0:
-                await asyncio.sleep(0)  # The producer sends when this loop lets it.
+                await asyncio.sleep(0)  # Lets the producer's task run.
             if progress.due:
                 progress.say(tally.text(parsed.topic))
     for line in splitter.feed(b""):
@@ -108,7 +108,7 @@ async def _send_all(
         await _send(producer, parsed.topic, draft_of(line, number, rules), tally, number)
 
 
-async def _send(producer: Producer, topic: str, draft: Draft, tally: Tally, number: int) -> None:
+async def _send(producer: Producer, topic: str, draft: InputRecord, tally: ProduceCounts, number: int) -> None:
     if not producer.has_room:
         await producer.room()
     try:
@@ -128,11 +128,11 @@ async def _send(producer: Producer, topic: str, draft: Draft, tally: Tally, numb
 
 
 def rules_of(parsed: argparse.Namespace) -> LineRules:
-    """Raises UserError for options that contradict each other."""
+    """The rules for parsing lines, from the options. Raises UserError if options contradict each other."""
     if parsed.json and (parsed.key_separator is not None or parsed.null is not None):
-        raise UserError("--json says of each record what --key-separator and --null would: leave those out")
+        raise UserError("--json lines contain key and value: leave out --key-separator and --null")
     if parsed.key is not None and parsed.key_separator is not None:
-        raise UserError("--key and --key-separator both say what the key is: give one of them")
+        raise UserError("--key and --key-separator both give the key of a record: use one of them")
     if parsed.key_separator == "":
         raise UserError("--key-separator is empty: give the text that ends the key, as in --key-separator :")
     return LineRules(

@@ -1,4 +1,4 @@
-"""Lines to records."""
+"""Parses lines into records."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ from ottla.cli.plain import bytes_from_plain
 
 Headers = tuple[tuple[str, bytes | None], ...]
 _FIELDS = {"key", "value", "headers", "timestamp", "partition"}
-_TOLD_BY_CONSUME = {"topic", "offset"}  # `consume --json` prints them; a new record gets its own.
+_TOLD_BY_CONSUME = {"topic", "offset"}  # Printed by `consume --json`; a new record gets its own.
 
 
-class Draft(NamedTuple):
+class InputRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
@@ -30,13 +30,13 @@ class LineRules(NamedTuple):
 
 
 class LineSplitter:
-    """Lines from pieces of a file; the last needs no line break."""
+    """Splits pieces of a file into lines; the last needs no line break."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def feed(self, piece: bytes) -> Sequence[bytes]:
-        """The lines that are whole now, without their line breaks; an empty piece is the end."""
+        """The lines that are complete now, without their line breaks; an empty piece is the end."""
         if not piece:
             rest, self._parts = b"".join(self._parts), []
             return [rest] if rest else []
@@ -48,8 +48,8 @@ class LineSplitter:
         return lines
 
 
-def draft_of(line: bytes, number: int, rules: LineRules) -> Draft:
-    """The record that line `number` stands for. Raises UserError, which names the line."""
+def draft_of(line: bytes, number: int, rules: LineRules) -> InputRecord:
+    """The record of line `number`. Raises UserError, which names the line."""
     if rules.as_json:
         return _from_json(line, number, rules)
     key, value = rules.key, line
@@ -58,14 +58,14 @@ def draft_of(line: bytes, number: int, rules: LineRules) -> Draft:
         if not found:
             separator = rules.separator.decode(errors="replace")
             raise UserError(f"line {number} has no key: {separator!r} (--key-separator) does not occur in it")
-    return Draft(_or_null(key, rules), _or_null(value, rules), rules.headers, None, rules.partition)
+    return InputRecord(_or_null(key, rules), _or_null(value, rules), rules.headers, None, rules.partition)
 
 
 def _or_null(text: bytes | None, rules: LineRules) -> bytes | None:
     return None if text is None or text == rules.null else text
 
 
-def _from_json(line: bytes, number: int, rules: LineRules) -> Draft:
+def _from_json(line: bytes, number: int, rules: LineRules) -> InputRecord:
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -73,7 +73,7 @@ def _from_json(line: bytes, number: int, rules: LineRules) -> Draft:
         unknown = [name for name in fields if name not in _FIELDS | _TOLD_BY_CONSUME]
         if unknown:
             raise ValueError(f"it has {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
-        return Draft(
+        return InputRecord(
             bytes_from_plain(fields["key"]) if "key" in fields else rules.key,
             bytes_from_plain(fields.get("value")),
             (*rules.headers, *_headers(fields.get("headers"))),
@@ -85,7 +85,8 @@ def _from_json(line: bytes, number: int, rules: LineRules) -> Draft:
 
 
 def _partition(fields: dict[str, Any]) -> int | None:
-    """A record that has an offset was consumed: its partition is where it was, in a topic of another size perhaps."""
+    """The partition to send to. If the record has an offset it was consumed, and its partition belongs to the original
+    topic: ignore it."""
     partition = _number(fields, "partition")
     return None if "offset" in fields else partition
 
@@ -98,7 +99,7 @@ def _number(fields: dict[str, Any], name: str) -> int | None:
 
 
 def _headers(given: Any) -> Iterator[tuple[str, bytes | None]]:
-    """From an object, or from a list of pairs, since a name may occur twice."""
+    """From an object, or from a list of pairs, because a name may occur twice."""
     if given is None:
         return
     listed = list(given.items()) if isinstance(given, dict) else given

@@ -1,7 +1,7 @@
-"""Reading standard input, or a file, without keeping the event loop waiting.
+"""Reads standard input, or a file, without blocking the event loop.
 
-A thread reads: not every file can be watched by an event loop. It reads the descriptor itself and is a daemon, so that
-Ctrl-C ends the program although the thread still waits for a line that nobody will type.
+A thread reads, because not every file can be watched by an event loop. It reads the descriptor directly and is a
+daemon, so that Ctrl-C ends the program while the thread still waits for a line.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ AHEAD: Final = 4
 
 
 async def pieces(path: str | None) -> AsyncIterator[bytes]:
-    """The bytes of the file, or of standard input, as they come."""
+    """The bytes of the file, or of standard input, as they arrive."""
     descriptor = _open(path)
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes | OSError] = asyncio.Queue()

@@ -1,1 +1,1 @@
-"""`ottla serve`: a node in the foreground."""
+"""`ottla serve`: runs a node in the foreground."""

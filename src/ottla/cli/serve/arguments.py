@@ -24,6 +24,6 @@ def add_serve(groups: Any) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from ottla.cli.serve.command import Wanted, serve
+    from ottla.cli.serve.command import ServeOptions, serve
 
-    return serve(Wanted(parsed.file, parsed.data_dir, parsed.listener, parsed.settings, parsed.insecure))
+    return serve(ServeOptions(parsed.file, parsed.data_dir, parsed.listener, parsed.settings, parsed.insecure))

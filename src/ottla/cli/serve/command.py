@@ -1,4 +1,4 @@
-"""Running a node in the foreground."""
+"""Implements `ottla serve`."""
 
 import asyncio
 import ipaddress
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla import kernel
+from ottla.broker.network.tuning.machine import MachineTuning
 from ottla.broker.node import Node
 from ottla.cli.errors import FAILED, UserError
 from ottla.cli.serve.garbage import keep_collections_short
@@ -41,7 +42,7 @@ SLOW_KERNEL = (
 _DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "data"}
 
 
-class Wanted(NamedTuple):
+class ServeOptions(NamedTuple):
     file: str | None
     data_dir: str | None
     listener: str | None
@@ -49,7 +50,7 @@ class Wanted(NamedTuple):
     insecure: bool
 
 
-def serve(wanted: Wanted) -> int:
+def serve(wanted: ServeOptions) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     config = _config(wanted)
     for warning in config.warnings():
@@ -70,27 +71,28 @@ def serve(wanted: Wanted) -> int:
 
 
 def _processors() -> int:
-    """How many this process may use, where the system tells."""
+    """The number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 async def _run(config: Config) -> int:
-    """Serve until told to stop, or until the node fails; the exit code."""
+    """Serve until told to stop, or until the node fails; returns the exit code."""
     network = TcpNetwork(
-        # Connections are accepted between requests. Of a crowd that comes at once, whoever finds no room to wait tries
-        # again only after a second: Kafka's default of 50 would be too few.
+        # Connections are accepted between requests. If a burst of clients overflows the listen backlog, a client
+        # retries only after a second: Kafka's default of 50 would be too few.
         backlog=config[SOCKET_LISTEN_BACKLOG_SIZE] if config.is_set(SOCKET_LISTEN_BACKLOG_SIZE) else _BACKLOG,
-        # Kafka's default of 100 KiB would only keep the system from fitting the buffers to the load.
+        # Kafka's default of 100 KiB would keep the system from adapting the buffers to the load.
         send_buffer_bytes=config[SOCKET_SEND_BUFFER_BYTES] if config.is_set(SOCKET_SEND_BUFFER_BYTES) else -1,
         receive_buffer_bytes=config[SOCKET_RECEIVE_BUFFER_BYTES] if config.is_set(SOCKET_RECEIVE_BUFFER_BYTES) else -1,
     )
+    clock = SystemClock()
     node = Node(
         config,
         disk=LocalDisk(),
-        clock=SystemClock(),
+        clock=clock,
         random=random.SystemRandom(),
         network=network,
-        processors=_processors(),
+        tuning=MachineTuning(clock, processors=_processors()),
     )
     await node.start()
     stopped = asyncio.Event()
@@ -110,11 +112,11 @@ async def _run(config: Config) -> int:
     print(f"ottla: node {node.node_id} ends: {node.failure}. Repair the disk, then start it again", file=sys.stderr)
     with suppress(TimeoutError):
         async with asyncio.timeout(_FAREWELL_S):
-            await node.stop()  # What still works is left in order.
+            await node.stop()  # Close what still works cleanly.
     return FAILED
 
 
-def _config(wanted: Wanted) -> Config:
+def _config(wanted: ServeOptions) -> Config:
     settings = dict(_DEFAULTS) if wanted.file is None else _read(wanted.file)
     if wanted.data_dir is not None:
         settings["log.dirs"] = wanted.data_dir
@@ -135,7 +137,7 @@ def _config(wanted: Wanted) -> Config:
         listeners(config)
         return config
     except InvalidConfig as invalid:
-        raise UserError("\n       ".join(["these settings cannot be:", *invalid.problems])) from invalid
+        raise UserError("\n       ".join(["invalid settings:", *invalid.problems])) from invalid
 
 
 def _read(path: str) -> dict[str, str]:
@@ -148,7 +150,7 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _check_exposure(config: Config, *, insecure: bool) -> None:
-    """Anyone may write to a plaintext listener, so it stays on this machine unless a person says otherwise."""
+    """Raises UserError if a plaintext listener can be reached from other machines and --insecure is not given."""
     wanted = listeners(config)
     open_to_all = [
         endpoint
@@ -158,12 +160,12 @@ def _check_exposure(config: Config, *, insecure: bool) -> None:
     if open_to_all and not insecure:
         raise UserError(
             f"{open_to_all[0]} can be reached from other machines, without TLS or authentication. Listen on 127.0.0.1, "
-            f"or say --insecure"
+            f"or give --insecure"
         )
 
 
 def _raise_file_limit() -> None:
-    """Every partition keeps files open, every connection a socket: take as many as the system lets us."""
+    """Raise the limit of open files as far as the system allows: each partition has open files, each connection one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,13 +1,13 @@
-"""Python's garbage collector, kept from holding up the event loop.
+"""Keeps Python's garbage collector from blocking the event loop.
 
 The collector stops everything while it walks over objects, and a node with ten thousand partitions has more than a
 million: a full collection takes a quarter of a second.
 
-Rule 1: what has survived a full collection is frozen, so that the next one walks over what is new since. What is no
-        longer used still goes at once, by its count of references; only cycles need the collector, and requests and
-        connections leave none.
+Rule 1: objects that survived a full collection are frozen, so that the next one walks over new objects only. Unused
+        objects are still freed at once by reference counting; only cycles need the collector, and requests and
+        connections create none.
 Rule 2: collections are small and frequent, rather than large and rare.
-Rule 3: once a day all objects are looked at, in case something did leave cycles.
+Rule 3: once a day all objects are collected, in case something did create cycles.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ import gc
 from typing import Any
 
 _YOUNG_MAX = 5_000
-"""How many objects may come to be before the collector looks at them."""
+"""The number of new objects that triggers a collection."""
 _YOUNG_COLLECTIONS = 3
 _MIDDLE_COLLECTIONS = 1
 _THAW_S = 24 * 3600.0
 
 
 def keep_collections_short(loop: asyncio.AbstractEventLoop) -> None:
-    """When a node has started: what it has loaded lives as long as it does."""
+    """Called when a node has started: the objects loaded so far live as long as the node."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_MAX, _YOUNG_COLLECTIONS, _MIDDLE_COLLECTIONS)

@@ -1,1 +1,1 @@
-"""`ottla topic`: make, list, describe, alter and delete topics."""
+"""`ottla topic`: create, list, describe, alter and delete topics."""

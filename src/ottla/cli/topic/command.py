@@ -1,4 +1,4 @@
-"""What the commands of `ottla topic` do."""
+"""Implements `ottla topic`."""
 
 import argparse
 import sys
@@ -13,13 +13,13 @@ from ottla.cli.errors import FAILED, UserError
 from ottla.cli.patterns import matches
 from ottla.cli.plain import json_line
 from ottla.cli.remote import Command, complain
-from ottla.cli.tables import Column, counted, number, print_table, shown_nodes, stdout
+from ottla.cli.tables import TableColumn, counted, number, print_table, shown_nodes, stdout
 from ottla.cli.topic.description import Description, describe_topics, print_description, to_fields
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, NewTopic
 from ottla.client.client import Client
-from ottla.client.configs import Change, Operation, Resource, ResourceType
+from ottla.client.configs import ConfigChange, ConfigOperation, Resource, ResourceType
 from ottla.client.core.cluster import NO_NODE, Topic
-from ottla.client.core.errors import ClientError, Declined
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 from ottla.wire.uuids import uuid_to_text
 
@@ -28,7 +28,7 @@ UNKNOWN: Final = Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Raises UserError for what no cluster need be asked about."""
+    """Raises UserError for mistakes that can be seen without a cluster."""
     pairs(getattr(parsed, "settings", ()), "--set")
     if parsed.command == "alter" and not (parsed.settings or parsed.unset or parsed.partitions):
         raise UserError("nothing to alter: give --partitions N, --set NAME=VALUE or --unset NAME")
@@ -50,7 +50,7 @@ async def create(client: Client, parsed: argparse.Namespace) -> int:
             complain(outcome)
             code = FAILED
             continue
-        if not parsed.dry_run:  # Whoever uses it next shall find it.
+        if not parsed.dry_run:  # Wait until it is known, so that the next command finds it.
             await client.metadata.topic(topic.name, timeout_ms=VISIBLE_WITHIN_MS)
         done = "could be created" if parsed.dry_run else "created"
         size = ", ".join(
@@ -84,9 +84,9 @@ async def list_topics(client: Client, parsed: argparse.Namespace) -> int:
     if not topics:
         print("no topics" if not parsed.patterns else "no topic matches", file=sys.stderr)
         return 0
-    columns = [Column("Topic", wraps=True), number("Partitions"), number("Replicas")]
+    columns = [TableColumn("Topic", wraps=True), number("Partitions"), number("Replicas")]
     if any(map(_trouble, topics)):
-        columns.append(Column("Trouble"))
+        columns.append(TableColumn("Trouble"))
     print_table(stdout(), columns, [_row(topic)[: len(columns)] for topic in topics])
     return 0
 
@@ -111,8 +111,10 @@ async def describe(client: Client, parsed: argparse.Namespace) -> int:
 
 
 async def alter(client: Client, parsed: argparse.Namespace) -> int:
-    changes = [Change(name, Operation.SET, value) for name, value in pairs(parsed.settings, "--set").items()]
-    changes += [Change(name, Operation.DELETE) for name in parsed.unset]
+    changes = [
+        ConfigChange(name, ConfigOperation.SET, value) for name, value in pairs(parsed.settings, "--set").items()
+    ]
+    changes += [ConfigChange(name, ConfigOperation.DELETE) for name in parsed.unset]
     admin = Admin(client)
     names = list(dict.fromkeys(parsed.names))
     code = 0

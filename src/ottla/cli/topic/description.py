@@ -1,31 +1,31 @@
-"""Everything about a topic on one screen: partitions, offsets, sizes, settings."""
+"""Describes a topic: partitions, offsets, sizes, settings."""
 
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from ottla.cli.tables import Column, counted, number, print_table, shown_nodes, shown_size
+from ottla.cli.tables import TableColumn, counted, number, print_table, shown_nodes, shown_size
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.configs import Entry, Resource, ResourceType, Source
+from ottla.client.configs import ConfigEntry, ConfigSource, Resource, ResourceType
 from ottla.client.core.cluster import NO_NODE, Partition, Topic
-from ottla.client.core.errors import ClientError
 from ottla.client.core.names import TopicPartition
 from ottla.client.offsets import EARLIEST, LATEST
+from ottla.rpc.errors import ClientError
 from ottla.wire.uuids import uuid_to_text
 
 
 class Description(NamedTuple):
     topic: Topic
-    starts: dict[int, int]  # By partition; one without a leader is missing.
+    starts: dict[int, int]  # First offset by partition. Partitions without a leader are missing.
     ends: dict[int, int]
-    sizes: dict[int, int]  # Of the leader's copy.
-    settings: list[Entry]  # That differ from the default.
+    sizes: dict[int, int]  # Size of the leader's replica by partition.
+    settings: list[ConfigEntry]  # Only settings that differ from their default.
 
 
 async def describe_topics(client: Client, names: list[str]) -> dict[str, Description | ClientError]:
-    """What is known of each topic, or why it is not."""
+    """The description of each topic, or the error."""
     admin = Admin(client)
     topics: dict[str, Topic] = {}
     outcomes: dict[str, Description | ClientError] = {}
@@ -47,13 +47,13 @@ async def describe_topics(client: Client, names: list[str]) -> dict[str, Descrip
             {each.partition: at.offset for each, at in starts.items() if each.topic == name},
             {each.partition: at.offset for each, at in ends.items() if each.topic == name},
             sizes.get(name, {}),
-            [] if isinstance(entries, ClientError) else [one for one in entries if one.source is Source.TOPIC],
+            [] if isinstance(entries, ClientError) else [one for one in entries if one.source is ConfigSource.TOPIC],
         )
     return {name: outcomes[name] for name in names}
 
 
 async def _sizes(admin: Admin, topics: dict[str, Topic]) -> dict[str, dict[int, int]]:
-    """Bytes of the leaders' copies; nothing where a broker does not tell."""
+    """Sizes of the leaders' replicas; empty if a broker does not report them."""
     try:
         directories = await admin.describe_log_dirs()
     except ClientError:
@@ -91,8 +91,8 @@ def print_description(console: Console, described: Description) -> None:
         number("Partition"),
         number("Leader"),
         number("Epoch"),
-        Column("Replicas", wraps=True),
-        Column("In sync", wraps=True),
+        TableColumn("Replicas", wraps=True),
+        TableColumn("In sync", wraps=True),
         number("Start"),
         number("End"),
         *([number("Size")] if described.sizes else []),

@@ -8,7 +8,7 @@ from ottla.cli.arguments import add_command, duration, one_of
 STATES: Final = (
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence"),
 )
-HANGING_AFTER: Final = "15m"  # transaction.max.timeout.ms by default: no transaction of a coordinator lives longer.
+HANGING_AFTER: Final = "15m"  # transaction.max.timeout.ms by default: a coordinator ends every transaction before.
 
 
 def add_txn(groups: "argparse._SubParsersAction[Any]") -> None:

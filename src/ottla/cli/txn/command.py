@@ -1,4 +1,4 @@
-"""What the commands of `ottla txn` do."""
+"""Implements `ottla txn`."""
 
 import argparse
 import sys
@@ -17,9 +17,9 @@ from ottla.cli.txn.arguments import HANGING_AFTER
 from ottla.cli.txn.open_here import OpenTransaction, open_transactions
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined
 from ottla.client.core.names import TopicPartition
 from ottla.client.transactions_admin import ANY_DURATION, TransactionDescription, TransactionListing
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 
 ONGOING: Final = "Ongoing"
@@ -27,7 +27,7 @@ DECIDED: Final = {"PrepareCommit": "commit", "PrepareAbort": "abort", "PrepareEp
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Raises UserError for what no cluster need be asked about."""
+    """Raises UserError for mistakes that can be seen without a cluster."""
     match parsed.command:
         case "list":
             choice_of(parsed.topics, "--topic")
@@ -204,7 +204,7 @@ async def _abort_in_partition(client: Client, parsed: argparse.Namespace, partit
             f"partition {partition} has no such open transaction\n"
             f"       {f'Open there: {there}.' if there else 'None is open there.'}"
         )
-    (transaction,) = chosen  # A producer has one transaction open, and no two begin at one offset.
+    (transaction,) = chosen  # A producer has one open transaction, and no two begin at one offset.
     if not transaction.hanging and not parsed.force:
         raise ClusterError(_cared_for(transaction))
     producer = transaction.producer

@@ -1,28 +1,28 @@
 """Transactions that are open in partitions, and which of them hang.
 
-Rule 1: a transaction hangs in a partition when no coordinator will write its marker there: none knows its producer id,
-        or the one that does has not got this partition in the producer's transaction. It holds up the last stable
-        offset, and with it every reader of committed records, for ever.
-Rule 2: what a broker did not tell is no evidence: if one cannot be asked, nothing is called hanging.
+Rule 1: a transaction hangs in a partition if no coordinator will write its marker there: none knows its producer id, or
+        the partition is not part of the producer's transaction. It blocks the last stable offset, and with it every
+        reader of committed records, forever.
+Rule 2: missing information is no evidence: if one broker cannot be reached, no transaction is called hanging.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.client.admin import Admin, settled
-from ottla.client.core.errors import ClientError, Declined
 from ottla.client.core.names import TopicPartition
 from ottla.client.partition_producers import ProducerState
 from ottla.client.transactions_admin import TransactionDescription
+from ottla.rpc.errors import ClientError, Declined
 from ottla.wire.errors import Error
 
 
 class OpenTransaction(NamedTuple):
-    """What a partition's leader remembers of a producer with an open transaction, and whose it is."""
+    """An open transaction of a producer in a partition, according to its leader, and its owner."""
 
     partition: TopicPartition
     producer: ProducerState
-    owner: TransactionDescription | None  # None where no coordinator knows the producer.
+    owner: TransactionDescription | None  # None if no coordinator knows the producer.
 
     @property
     def hanging(self) -> bool:
@@ -32,7 +32,7 @@ class OpenTransaction(NamedTuple):
 async def open_transactions(
     admin: Admin, producers: Iterable[tuple[TopicPartition, ProducerState]]
 ) -> list[OpenTransaction]:
-    """Those of the producers that have a transaction open, with what their coordinators say. Raises ClientError."""
+    """The open transactions with their coordinators' descriptions. Raises ClientError."""
     candidates = [(partition, one) for partition, one in producers if one.txn_start_offset is not None]
     owners = await _owners(admin, sorted({one.producer_id for _, one in candidates})) if candidates else {}
     return [OpenTransaction(partition, one, owners.get(one.producer_id)) for partition, one in candidates]

@@ -1,4 +1,4 @@
-"""Transactions and producers for people and for programs."""
+"""Shows transactions and producers as tables or JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ottla.cli.log.tables import shown_time
 from ottla.cli.partitions import shown_partitions
-from ottla.cli.tables import Column, number, print_table
+from ottla.cli.tables import TableColumn, number, print_table
 from ottla.cli.times import shown_duration
 from ottla.cli.txn.open_here import OpenTransaction
 from ottla.client.core.cluster import Broker
@@ -20,7 +20,12 @@ from ottla.client.transactions_admin import TransactionDescription, TransactionL
 def print_listed(
     console: Console, found: Sequence[TransactionListing], opened: Mapping[str, int | None], now_ms: int
 ) -> None:
-    columns = [Column("Transactional id", wraps=True), Column("State"), number("Open for"), number("Producer id")]
+    columns = [
+        TableColumn("Transactional id", wraps=True),
+        TableColumn("State"),
+        number("Open for"),
+        number("Producer id"),
+    ]
     rows = [
         [
             one.transactional_id,
@@ -74,9 +79,9 @@ def described_fields(one: TransactionDescription) -> dict[str, Any]:
 
 def print_hanging(console: Console, hanging: Sequence[OpenTransaction], now_ms: int) -> None:
     columns = [
-        Column("Partition", wraps=True),
+        TableColumn("Partition", wraps=True),
         *map(number, ("Start offset", "Producer id", "Epoch", "Last record")),
-        Column("Transactional id", wraps=True),
+        TableColumn("Transactional id", wraps=True),
     ]
     rows = [
         [
@@ -103,9 +108,9 @@ def print_producers(
     now_ms: int,
 ) -> None:
     columns = [
-        Column("Partition", wraps=True),
+        TableColumn("Partition", wraps=True),
         *map(number, ("Producer id", "Epoch", "Sequence", "Last record")),
-        Column("Transaction", wraps=True),
+        TableColumn("Transaction", wraps=True),
     ]
     rows: list[list[str | Text]] = [
         [

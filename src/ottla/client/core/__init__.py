@@ -1,1 +1,1 @@
-"""What the client decides, without I/O: no clock, no socket, no task; time is an argument."""
+"""The client's decisions, without I/O: no clock, no socket, no task; time is an argument."""

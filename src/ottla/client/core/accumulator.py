@@ -1,12 +1,12 @@
-"""Records on their way out, gathered into batches by partition.
+"""Records to be sent, gathered into batches by partition.
 
-Rule 1: the records of a partition are sent in the order they were added. At most one batch of a partition is under way,
-        so that a batch sent again is never overtaken by the next.
-Rule 2: a batch is due when it is full, when its first record has waited `linger_ms`, or when somebody flushes. While
-        one is under way the next one fills up: the slower the broker, the larger the batches.
-Rule 3: every record leaves exactly once: with `done`, or with what `expired` and `give_up...` return.
-Rule 4: a batch that was refused as a whole may be split, its halves taking its place; one that was refused for some of
-        its records is sent again without them.
+Rule 1: the records of a partition are sent in the order they were added. At most one batch of a partition is in flight,
+        so that a retried batch is never overtaken by the next.
+Rule 2: a batch is due when it is full, when its first record has waited `linger_ms`, or after a flush. While one is in
+        flight the next one fills up: the slower the broker, the larger the batches.
+Rule 3: every record leaves exactly once: by `done`, or in the result of `expired` or `give_up...`.
+Rule 4: a batch that was refused as a whole may be split, and its halves take its place; one that was refused for some
+        of its records is sent again without them.
 """
 
 from collections import deque
@@ -14,11 +14,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ottla.client.core.errors import Misused
+from ottla.client.core.errors import DeliveryFailed, DeliveryUnknown, Misused
 from ottla.client.core.names import TopicPartition
 from ottla.kernel import HEADER_SIZE, TRANSACTIONAL_FLAG, BatchBuilder, Codec
+from ottla.rpc.errors import ClientError
 
-_RECORD_OVERHEAD: Final = 1 + 5 + 10 + 5 + 5 + 5 + 5  # Attributes; varints of length, times, offset, sizes and count.
+# Attributes; varints of length, timestamp, offset, sizes and count.
+_RECORD_OVERHEAD: Final = 1 + 5 + 10 + 5 + 5 + 5 + 5
 _HEADER_OVERHEAD: Final = 10
 
 Bytes = bytes | bytearray | memoryview
@@ -27,18 +29,19 @@ SealedHeaders = Sequence[tuple[str, bytes | None]]
 
 
 class Draft(NamedTuple):
-    """A record before it has an offset, as `BatchBuilder.extend` reads it; `token` is whoever waits for its fate."""
+    """A record before it has an offset, as `BatchBuilder.extend` reads it; `token` identifies the caller waiting for
+    its delivery."""
 
     timestamp: int
     key: bytes | None
     value: bytes | None
     headers: SealedHeaders
     token: Any
-    size_max: int  # No encoding of the record takes more bytes.
+    size_max: int  # Upper bound of the encoded size.
 
     @classmethod
     def of(cls, timestamp: int, key: Bytes | None, value: Bytes | None, headers: Headers, token: Any) -> "Draft":
-        """Raises Misused for what no record can hold: it must not meet the records of others in a batch."""
+        """Raises Misused for values no record can hold, before they get into a batch with other records."""
         key, value = _as_bytes("key", key), _as_bytes("value", value)
         if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
             raise Misused(f"timestamp is {timestamp!r}", "Give milliseconds since 1970 as an int, or leave it out.")
@@ -57,13 +60,13 @@ def _as_bytes(what: str, given: object) -> bytes | None:
     if given is None or type(given) is bytes:
         return given
     if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)  # A copy: what can be changed must not change before it is sent.
+        return bytes(given)  # A copy: a mutable buffer must not change before it is sent.
     advice = ".encode() makes bytes of it." if isinstance(given, str) else "Records hold bytes, or None."
     raise Misused(f"{what} is {type(given).__name__} {given!r:.60}", advice)
 
 
 def checked_text(what: str, given: str) -> str:
-    """The same, if it is a str that UTF-8 can hold."""
+    """Returns `given` if it is a str that UTF-8 can encode; else raises Misused."""
     try:
         str.encode(given)
     except (TypeError, UnicodeEncodeError) as error:
@@ -72,7 +75,7 @@ def checked_text(what: str, given: str) -> str:
 
 
 class Stamp(NamedTuple):
-    """Who sends a batch, so that a broker knows it when it comes twice; see `identities`."""
+    """Producer id, epoch and sequence of a batch, by which a broker detects duplicates; see `identities`."""
 
     producer_id: int
     producer_epoch: int
@@ -82,15 +85,27 @@ class Stamp(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
+    """The records of one partition that are sent together."""
+
     partition: TopicPartition
     created_ms: int
     drafts: list[Draft] = field(default_factory=list)
     size_max: int = HEADER_SIZE
     attempts: int = 0
     not_before_ms: int = 0
-    maybe_written: bool = False  # An attempt ended without an answer: the records may be in the log.
+    maybe_written: bool = False  # An attempt ended without a response: the records may be in the log.
     stamp: Stamp | None = None
-    data: bytes = b""  # Built for the first attempt and kept: a second one must be the same bytes.
+    data: bytes = b""  # Encoded for the first attempt and kept: a retry must send the same bytes.
+
+    def attempt_failed(self, error: ClientError) -> None:
+        """Count an attempt that did not store the batch, and note whether it may have done so all the same."""
+        self.attempts += 1
+        self.maybe_written = self.maybe_written or error.unknown_outcome
+
+    def delivery_error(self, error: ClientError) -> ClientError:
+        """The error to raise for the batch's records when the batch is given up because of `error`."""
+        kind = DeliveryUnknown if self.maybe_written else DeliveryFailed
+        return kind(f"partition {self.partition}", error)
 
     def build(self, codec: Codec, level: int | None) -> bytes:
         if not self.data:
@@ -112,6 +127,8 @@ class Batch:
 
 
 class Accumulator:
+    """The batches of a producer."""
+
     def __init__(self, *, batch_bytes: int, linger_ms: int, delivery_timeout_ms: int) -> None:
         self._batch_bytes = batch_bytes
         self._linger_ms = linger_ms
@@ -126,11 +143,11 @@ class Accumulator:
         return not self._queues and not self._under_way
 
     def add(self, partition: TopicPartition, draft: Draft, now_ms: int) -> bool:
-        """Take a record; true if that made a batch due, or gave the partition its first one."""
+        """Add a record; true if that made a batch due, or is the partition's first one."""
         size = draft.size_max
         queue = self._queues.setdefault(partition, deque())
         first = not queue
-        # A batch that was tried once is closed: its bytes are out there.
+        # A batch that was tried once is closed: its bytes were sent.
         closed = first or queue[-1].attempts > 0 or bool(queue[-1].data)
         if closed or queue[-1].size_max + size > self._batch_bytes:
             queue.append(Batch(partition, now_ms))
@@ -141,13 +158,13 @@ class Accumulator:
         return first or len(queue) > 1 or batch.size_max >= self._batch_bytes
 
     def flush(self, now_ms: int) -> None:
-        """Whatever was added until now is due."""
+        """Make everything added so far due."""
         self._flush_before_ms = now_ms
 
     def take(
         self, now_ms: int, leader_of: Callable[[TopicPartition], int | None], limit_bytes: int
     ) -> tuple[dict[int, list[list[Batch]]], list[str]]:
-        """Requests that are due, as lists of batches by leader, and the topics of due batches without a leader."""
+        """The due requests, as lists of batches by leader, and the topics of due batches without a leader."""
         requests: dict[int, list[list[Batch]]] = {}
         leaderless: dict[str, None] = {}
         sizes: dict[int, int] = {}
@@ -171,7 +188,7 @@ class Accumulator:
         return requests, list(leaderless)
 
     def next_deadline(self, leaderless: Container[str] = ()) -> int | None:
-        """When something becomes due or expires; what is due already but has no leader only expires."""
+        """When something becomes due or expires. A batch that is due but has no leader only expires."""
         moments: list[int] = []
         for partition, queue in self._queues.items():
             if queue and partition not in self._under_way:
@@ -181,12 +198,12 @@ class Accumulator:
         return min(moments, default=None)
 
     def done(self, batch: Batch) -> None:
-        """The batch's records have their fate."""
+        """Remove a batch whose records were delivered or failed."""
         self._left(batch)
         self._under_way.pop(batch.partition, None)
 
     def again(self, batch: Batch, at_ms: int) -> None:
-        """Send the batch another time, not before `at_ms`."""
+        """Retry the batch, not before `at_ms`."""
         batch.not_before_ms = at_ms
         self._put_back([batch])
 
@@ -201,7 +218,7 @@ class Accumulator:
         self._put_back(halves)
 
     def without(self, batch: Batch, refused: Container[int]) -> list[Draft]:
-        """Take the records at the given places out of the batch and send the rest again; those taken out."""
+        """Remove the records at the given indexes from the batch and send the rest again; returns the removed ones."""
         rest = Batch(batch.partition, batch.created_ms, attempts=batch.attempts)
         gone: list[Draft] = []
         for number, draft in enumerate(batch.drafts):
@@ -215,8 +232,8 @@ class Accumulator:
         return gone
 
     def expired(self, now_ms: int) -> list[Batch]:
-        """Batches that were not delivered in time: they leave. The one under way has its own time and leaves first, so
-        that whoever sends hears of records in their order."""
+        """Remove and return the batches that were not delivered in time. The one in flight has its own time-out and
+        leaves first, so that failures are reported in the order of records."""
         gone: list[Batch] = []
         for partition, queue in list(self._queues.items()):
             while (
@@ -230,7 +247,7 @@ class Accumulator:
         return gone
 
     def give_up_waiting(self) -> list[Batch]:
-        """Everything that is not under way: it leaves."""
+        """Remove and return everything that is not in flight."""
         gone = [batch for queue in self._queues.values() for batch in queue]
         self._queues.clear()
         for batch in gone:
@@ -238,7 +255,7 @@ class Accumulator:
         return gone
 
     def give_up(self) -> list[Batch]:
-        """Everything that is held, under way or not: it leaves."""
+        """Remove and return everything, in flight or not."""
         gone = [*self._under_way.values(), *(batch for queue in self._queues.values() for batch in queue)]
         self._queues.clear()
         self._under_way.clear()
@@ -249,7 +266,7 @@ class Accumulator:
         return at_ms - batch.created_ms < self._delivery_timeout_ms
 
     def left_ms(self, batches: Sequence[Batch], now_ms: int) -> int:
-        """The time that the newest of these batches has left, at least 1: an attempt needs some."""
+        """The time left of the newest of these batches, at least 1 ms, as the time-out of an attempt."""
         return max(max(batch.created_ms for batch in batches) + self._delivery_timeout_ms - now_ms, 1)
 
     def _due(self, queue: deque[Batch], now_ms: int) -> bool:

@@ -1,17 +1,17 @@
-"""What a client knows of the cluster: brokers, topics, leaders.
+"""The client's knowledge of the cluster: brokers, topics, leaders.
 
-Rule 1: it is replaced piece by piece with what brokers answer, and may be out of date at any time: whoever is told
-        so by an error asks again.
-Rule 2: brokers learn at different times. A partition's older leader epoch never replaces a newer one (KIP-320),
-        unless the topic's id changed: then it is another topic of the same name.
+Rule 1: it is updated piece by piece from metadata responses and may be outdated at any time. An error response then
+        tells the caller to refresh it.
+Rule 2: brokers learn of changes at different times. A partition's older leader epoch never replaces a newer one
+        (KIP-320), unless the topic's id changed: then it is another topic of the same name.
 """
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ottla.client.core.addresses import Address
-from ottla.client.core.errors import error_of
 from ottla.client.core.names import TopicPartition
+from ottla.rpc.addresses import Address
+from ottla.rpc.errors import error_of
 from ottla.wire.api.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.wire.errors import Error
 from ottla.wire.types import NO_UUID
@@ -26,7 +26,7 @@ class Broker(NamedTuple):
 
 
 class Partition(NamedTuple):
-    index: int  # type: ignore[assignment]  # Kafka's word; nobody searches a partition for a value.
+    index: int  # type: ignore[assignment]  # Kafka's name; hides tuple.index, which is not used.
     leader: int  # NO_NODE while there is none.
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -37,7 +37,7 @@ class Partition(NamedTuple):
 
 class Topic(NamedTuple):
     name: str
-    topic_id: bytes  # NO_UUID from a broker too old to tell.
+    topic_id: bytes  # NO_UUID from a broker too old to send it.
     internal: bool
     partitions: tuple[Partition, ...]  # By index, without gaps.
 
@@ -49,14 +49,16 @@ class Topic(NamedTuple):
 
 @dataclass(slots=True)
 class Cluster:
+    """Brokers and topics of a cluster."""
+
     cluster_id: str | None = None
     controller: int = NO_NODE
     brokers: dict[int, Broker] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
-    errors: dict[str, Error] = field(default_factory=dict)  # Why a topic that was asked for is not in `topics`.
+    errors: dict[str, Error] = field(default_factory=dict)  # Why a requested topic is not in `topics`.
 
     def update(self, answer: MetadataResponse, *, complete: bool) -> None:
-        """Take in an answer; `complete`: it was asked for all topics, so what it leaves out is gone."""
+        """Apply a response. `complete`: it covers all topics, so a topic that is missing in it is gone."""
         self.cluster_id = answer.cluster_id
         self.controller = answer.controller_id
         self.brokers = {
@@ -86,7 +88,7 @@ class Cluster:
         )
 
     def leader(self, partition: TopicPartition) -> int:
-        """The node that leads a partition; NO_NODE if none is known."""
+        """The leader of a partition; NO_NODE if none is known."""
         found = self.partition(partition)
         return NO_NODE if found is None or found.leader not in self.brokers else found.leader
 
@@ -105,7 +107,7 @@ class Cluster:
 
 
 def _newer(known: Topic | None, answer: MetadataResponsePartition) -> Partition:
-    told = Partition(
+    received = Partition(
         answer.partition_index,
         answer.leader_id,
         answer.leader_epoch,
@@ -114,7 +116,7 @@ def _newer(known: Topic | None, answer: MetadataResponsePartition) -> Partition:
         tuple(answer.offline_replicas),
         error_of(answer.error_code),
     )
-    if known is None or told.index >= len(known.partitions):
-        return told
-    before = known.partitions[told.index]
-    return before if before.leader_epoch > told.leader_epoch >= 0 else told
+    if known is None or received.index >= len(known.partitions):
+        return received
+    before = known.partitions[received.index]
+    return before if before.leader_epoch > received.leader_epoch >= 0 else received

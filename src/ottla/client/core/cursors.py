@@ -1,12 +1,16 @@
-"""Where a consumer stands in each of its partitions, and whose turn it is.
+"""The consumer's position in each of its partitions, and the order in which partitions are served.
 
-Rule 1: a cursor's position is the offset of the next record to be given out; it never goes back by itself.
-Rule 2: records of one partition are given out in order; a damaged batch stands in their way until somebody moves past.
-Rule 3: turns rotate. A take is shared evenly between the partitions that have records, and the next take starts with
-        the partition after the last served: a busy partition cannot starve a quiet one.
-Rule 4: no partition is fetched again before most of what it sent was taken; so memory is bounded by their number, and
-        the room in an answer goes to those that have nothing.
-Rule 5: what was fetched is unpacked as it is taken, some hundred records ahead: a small answer may unpack to millions.
+Rule 1: a cursor's position is the offset of the next record to return; it never decreases by itself.
+Rule 2: the records of a partition are returned in order; a damaged batch blocks them until the position is moved past
+        it.
+Rule 3: partitions take turns. A take is shared evenly between the partitions that have records, and the next take
+        starts after the last partition served: a busy partition cannot starve a quiet one.
+Rule 4: a partition is fetched again only after most of its records were taken, so memory is bounded by the number of
+        partitions, and the space in a response goes to partitions without records.
+Rule 5: fetched batches are unpacked as they are taken, some hundred records ahead: a few kilobytes may unpack to
+        millions of records, which as objects would take gigabytes.
+Rule 6: batches before the position pass through the filter of aborted transactions too: a consumer that continues in
+        the middle of a response would otherwise miss a marker, and drop what its producer committed next.
 """
 
 from collections import deque
@@ -14,22 +18,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.client.core.errors import ClientError
 from ottla.client.core.names import TopicPartition
 from ottla.kernel import Damage, Record, RecordReader
+from ottla.rpc.errors import ClientError
 
 FETCH_BELOW: Final = 500
 
 
 @dataclass(slots=True, eq=False)
 class Cursor:
+    """The position in one partition."""
+
     partition: TopicPartition
     fetch_offset: int
     max_bytes: int
     records: deque[Record] = field(default_factory=deque)
-    fetched: RecordReader | None = None  # What comes after `records`, before it was unpacked.
+    fetched: RecordReader | None = None  # What comes after `records`, still packed.
     damage: Damage | None = None  # Comes after `records`.
-    error: ClientError | None = None  # Nothing more comes; the same.
+    error: ClientError | None = None  # Comes after `records`, too; nothing follows it.
     paused: bool = False
     seeking: bool = False  # Its position is being looked up.
     high_watermark: int = -1
@@ -48,19 +54,19 @@ class Cursor:
         return not stopped and self.fetched is None and len(self.records) < FETCH_BELOW
 
     def take_in(self, fetched: RecordReader) -> None:
-        """The answer to a fetch from `fetch_offset` on."""
+        """Add the response of a fetch from `fetch_offset` on."""
         self.fetched = fetched
         self.failing_since_ms = None
         self._unpack()
 
     def pop(self, count: int) -> list[Record]:
-        """The next records; there are so many."""
+        """Remove and return the next `count` records, which must be unpacked already."""
         taken = [self.records.popleft() for _ in range(count)]
         self._unpack()
         return taken
 
     def _unpack(self) -> None:
-        """Have records at hand, and know the next fetch before they run out."""
+        """Unpack some records ahead, and compute the next fetch offset before they run out."""
         while self.fetched is not None and len(self.records) <= FETCH_BELOW:
             some = self.fetched.take(FETCH_BELOW)
             self.records.extend(some)
@@ -71,7 +77,7 @@ class Cursor:
                 self.fetched = None
 
     def move_to(self, offset: int) -> None:
-        """Forget what was fetched and go on from there."""
+        """Drop the fetched records and continue at `offset`."""
         self.records.clear()
         self.fetched = None
         self.fetch_offset = offset
@@ -81,12 +87,14 @@ class Cursor:
 
 
 class Cursors:
+    """The cursors of a consumer."""
+
     def __init__(self) -> None:
         self._by_partition: dict[TopicPartition, Cursor] = {}
         self._turn: deque[Cursor] = deque()
 
     def __iter__(self) -> Iterator[Cursor]:
-        """In the order of turns."""
+        """Iterate over the cursors in the order in which they are served."""
         return iter(self._turn)
 
     def __len__(self) -> int:
@@ -106,7 +114,7 @@ class Cursors:
             self._turn.remove(gone)
 
     def take(self, limit: int) -> list[tuple[Cursor, Record]]:
-        """Up to `limit` records, shared fairly."""
+        """Up to `limit` records, shared evenly."""
         taken: list[tuple[Cursor, Record]] = []
         while len(taken) < limit:
             ready = [cursor for cursor in self._turn if cursor.records and not cursor.paused]
@@ -121,7 +129,7 @@ class Cursors:
         return taken
 
     def stopped(self) -> Cursor | None:
-        """A cursor whose records are all given out and that cannot go on."""
+        """A cursor that has returned all its records and cannot continue."""
         for cursor in self._turn:
             if not cursor.records and not cursor.paused and (cursor.damage is not None or cursor.error is not None):
                 return cursor

@@ -1,9 +1,9 @@
-"""How a broker knows a batch that comes twice: a producer id, and a sequence number that counts a partition's records.
+"""Producer ids and sequence numbers, by which a broker detects a batch that is sent twice.
 
-Rule 1: a sequence is used up when its batch is acknowledged. A batch that was refused left nothing behind, so the next
-        one takes the same number; a batch sent again keeps what it was first sent with.
-Rule 2: after a batch whose fate nobody knows, no number is right for the next one. The partition gets a new producer id
-        and counts from 0; other partitions keep theirs.
+Rule 1: a sequence is used up when its batch is acknowledged. A refused batch was not written, so the next one takes the
+        same number; a retried batch keeps its number.
+Rule 2: after a batch with unknown outcome, no number is right for the next one. The partition gets a new producer id
+        and starts at 0; other partitions keep theirs.
 """
 
 from dataclasses import dataclass
@@ -14,29 +14,31 @@ from ottla.kernel import increment_sequence
 
 
 @dataclass(slots=True)
-class Identity:
+class PartitionIdentity:
+    """Producer id, epoch and next sequence of one partition."""
+
     producer_id: int
     producer_epoch: int
     sequence: int = 0
 
 
 class Identities:
-    """The identity of each partition; `current` is the one that partitions get which have none."""
+    """The identity of each partition; `current` is given to partitions that have none."""
 
     def __init__(self, *, transactional: bool = False) -> None:
         self.current: tuple[int, int] | None = None
         self._transactional = transactional
-        self._by_partition: dict[TopicPartition, Identity] = {}
+        self._by_partition: dict[TopicPartition, PartitionIdentity] = {}
 
     def stamp(self, batch: Batch) -> bool:
-        """Give the batch its identity; false if a producer id must be asked for first."""
+        """Stamp the batch with its identity; false if a producer id must be requested first."""
         if batch.stamp is not None:
             return True
         identity = self._by_partition.get(batch.partition)
         if identity is None:
             if self.current is None:
                 return False
-            identity = self._by_partition[batch.partition] = Identity(*self.current)
+            identity = self._by_partition[batch.partition] = PartitionIdentity(*self.current)
         batch.stamp = Stamp(identity.producer_id, identity.producer_epoch, identity.sequence, self._transactional)
         return True
 
@@ -47,7 +49,7 @@ class Identities:
             identity.sequence = increment_sequence(used.sequence, len(batch.drafts))
 
     def restart(self, current: tuple[int, int]) -> None:
-        """All partitions begin to count anew, with an identity that none of them has used."""
+        """All partitions start at sequence 0, with an identity that none of them has used."""
         self.current = current
         self._by_partition.clear()
 

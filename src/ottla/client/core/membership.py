@@ -1,11 +1,11 @@
-"""A member of a consumer group of KIP-848: what its heartbeats say, and what the answers mean.
+"""A member of a consumer group (KIP-848): the contents of its heartbeats and the meaning of the responses.
 
-Rule 1: the coordinator decides who owns what. The member owns a partition from `took` until `released`, and tells the
-        coordinator when that changes.
-Rule 2: what has to go goes first. New partitions are taken when nothing is left to be released: their former owners
-        have let go of them by then, and this member has let go of its own.
-Rule 3: a heartbeat says everything when the member joins and after one that was not answered; else only what changed.
-Rule 4: a member that the coordinator does not know, or has fenced, owns nothing from then on, and joins anew.
+Rule 1: the coordinator decides the assignment. The member owns a partition from `took` until `released`, and reports
+        changes to the coordinator.
+Rule 2: revocation comes first. New partitions are taken when nothing is left to release: by then their former owners
+        have released them, and this member its own.
+Rule 3: a heartbeat is complete when the member joins and after one without a response; else it has only the changes.
+Rule 4: a member that is unknown to the coordinator, or fenced, owns nothing from then on and joins again.
 """
 
 from collections.abc import Iterable
@@ -23,18 +23,18 @@ JOIN: Final = 0
 LEAVE: Final = -1
 LEAVE_FOR_A_WHILE: Final = -2  # A static member keeps its partitions for the time of its session.
 OUT: Final = frozenset({Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH})
-"""The member is not one any more."""
+"""Errors that mean that the member was removed from the group."""
 
 
 class Slot(NamedTuple):
-    """A partition as the coordinator names it."""
+    """A partition by topic id, as the coordinator names it."""
 
     topic_id: bytes
     partition: int
 
 
 class Next(Enum):
-    """What an answer asks for."""
+    """What the member has to do after a response."""
 
     NOTHING = "nothing"
     RECONCILE = "reconcile"
@@ -42,6 +42,8 @@ class Next(Enum):
 
 
 class Membership:
+    """The state of one member."""
+
     def __init__(
         self,
         group_id: str,
@@ -70,7 +72,7 @@ class Membership:
 
     @property
     def due_ms(self) -> int:
-        """When the next heartbeat is to be sent: at once where there is something to tell."""
+        """When to send the next heartbeat; at once if there is a change to report."""
         return 0 if self._tells_owned else self._due_ms
 
     def heartbeat(self, now_ms: int) -> ConsumerGroupHeartbeatRequest:
@@ -89,7 +91,7 @@ class Membership:
         )
 
     def farewell(self) -> ConsumerGroupHeartbeatRequest:
-        """The last one."""
+        """The heartbeat that leaves the group."""
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -98,7 +100,7 @@ class Membership:
         )
 
     def answered(self, answer: ConsumerGroupHeartbeatResponse, now_ms: int) -> Next:
-        """Take in an answer without an error."""
+        """Apply a response without an error."""
         self.epoch = answer.member_epoch
         self._interval_ms = answer.heartbeat_interval_ms
         self._due_ms = now_ms + self._interval_ms
@@ -108,13 +110,13 @@ class Membership:
         return Next.RECONCILE if self.must_reconcile else Next.NOTHING
 
     def unanswered(self, retry_at_ms: int) -> None:
-        """Nobody knows whether the coordinator took the heartbeat in: the next one says everything."""
+        """It is unknown whether the coordinator processed the heartbeat: the next one is complete."""
         self._tells_all = True
         self._tells_owned = False
         self._due_ms = retry_at_ms
 
     def is_out(self) -> list[Slot]:
-        """The coordinator says that this is no member; what it owned and has lost. It joins anew."""
+        """The coordinator has removed the member; returns the partitions it lost. It joins again."""
         lost = list(self.owned)
         self.owned.clear()
         self._target = None
@@ -130,7 +132,7 @@ class Membership:
 
     @property
     def is_settled(self) -> bool:
-        """The member has what the coordinator gave it last."""
+        """Whether the member has its latest assignment."""
         return self._target == self.owned
 
     @property
@@ -144,13 +146,13 @@ class Membership:
         return [slot for slot in self._target if slot not in self.owned]
 
     def released(self, slots: Iterable[Slot]) -> None:
-        """They are not used any more, and their offsets are committed."""
+        """These partitions are not consumed any more, and their offsets are committed."""
         for slot in slots:
             self.owned.pop(slot, None)
         self._tells_owned = True
 
     def took(self, slots: Iterable[Slot]) -> None:
-        """They are used from now on, as far as they are still this member's."""
+        """These partitions are consumed from now on, as far as they are still assigned."""
         if self._target is not None:
             self.owned |= {slot: None for slot in slots if slot in self._target}
             self._tells_owned = True

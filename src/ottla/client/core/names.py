@@ -1,4 +1,4 @@
-"""What things of a cluster are called."""
+"""Names of things in a cluster."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ class TopicPartition(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """In whose name offsets are committed. With a member, a group that has moved on refuses them."""
+    """The group, and optionally the member, that commits offsets. With a member, stale commits are refused."""
 
     group_id: str
     generation_id: int = -1

@@ -1,16 +1,17 @@
-"""Which partition a record goes to.
+"""The partition of a record.
 
 Rule 1: records of equal keys go to the same partition, the one Kafka's own clients choose: murmur2 of the key's bytes,
-        without its sign, modulo the number of partitions. More partitions move keys; nothing else does.
+        without its sign, modulo the number of partitions. Only adding partitions moves keys.
 Rule 2: records without a key stay with one partition until a batch's worth of bytes went there, then move to another
         drawn at random (KIP-794): batches are full, and the partitions' shares even out.
-Rule 3: only records without a key avoid partitions that have no leader; a key's place does not depend on the weather.
+Rule 3: only records without a key avoid partitions without a leader; the partition of a key never depends on
+        availability.
 """
 
 from collections.abc import Sequence
 
-from ottla.client.core.chance import Chance
 from ottla.kernel import murmur2
+from ottla.rpc.chance import RandomNumbers
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -18,9 +19,9 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class StickyPartition:
-    """The partition of one topic that records without a key go to at present."""
+    """The current partition for a topic's records without a key."""
 
-    def __init__(self, stick_bytes: int, chance: Chance) -> None:
+    def __init__(self, stick_bytes: int, chance: RandomNumbers) -> None:
         self._stick_bytes = stick_bytes
         self._chance = chance
         self._current: int | None = None

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): only what changed is sent, only what has news is answered.
+"""Fetch sessions (KIP-227): requests contain only changed partitions, responses only partitions with news.
 
-Rule 1: epoch 0 with all partitions opens a session; the broker's answer names it, and each request counts one up.
-Rule 2: a partition that is not asked for any more is named as forgotten, or the broker would go on sending it.
-Rule 3: any error of a whole answer, and any lost answer, ends the session: the next request opens a new one.
+Rule 1: epoch 0 with all partitions opens a session; the response names it, and each request increments the epoch.
+Rule 2: a partition that is not wanted any more is listed as forgotten, or the broker would go on sending it.
+Rule 3: an error of a whole response, or a lost response, ends the session: the next request opens a new one.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ NEW: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
 
 
-class Asked(NamedTuple):
-    """What a fetch says of one partition."""
+class PartitionFetch(NamedTuple):
+    """The entry of one partition in a fetch request."""
 
     topic_id: bytes
     offset: int
@@ -26,25 +26,30 @@ class Asked(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
+    """The partitions to put into the next request."""
+
     session_id: int
     epoch: int
-    partitions: dict[TopicPartition, Asked]  # To be sent, in the order to be served.
-    forgotten: dict[TopicPartition, Asked]
+    partitions: dict[TopicPartition, PartitionFetch]  # To be sent, in the order to be served.
+    forgotten: dict[TopicPartition, PartitionFetch]
 
 
 @dataclass(slots=True)
 class FetchSession:
+    """A fetch session with one broker."""
+
     session_id: int = NO_SESSION
     epoch: int = NEW
-    known: dict[TopicPartition, Asked] = field(default_factory=dict)  # What the broker has of us.
+    # The partitions that the broker's session has.
+    known: dict[TopicPartition, PartitionFetch] = field(default_factory=dict)
 
-    def request(self, wanted: Mapping[TopicPartition, Asked]) -> SessionRequest:
-        """What to send so that the broker serves exactly `wanted`."""
+    def request(self, wanted: Mapping[TopicPartition, PartitionFetch]) -> SessionRequest:
+        """The request that makes the broker serve exactly `wanted`."""
         if self.epoch == NEW:
             self.known = dict(wanted)
             return SessionRequest(NO_SESSION, NEW, dict(wanted), {})
         changed = {partition: asked for partition, asked in wanted.items() if self.known.get(partition) != asked}
-        # A topic made anew under its old name has another id: the broker must forget the old.
+        # A topic re-created under its old name has another id: the broker must forget the old one.
         forgotten = {
             partition: asked
             for partition, asked in self.known.items()
@@ -54,7 +59,7 @@ class FetchSession:
         return SessionRequest(self.session_id, self.epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """The request was answered without an error; the broker may have declined to keep a session."""
+        """The request succeeded; the broker may have declined to keep a session."""
         if session_id == NO_SESSION:
             self.reset()
             return

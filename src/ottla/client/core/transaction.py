@@ -1,24 +1,25 @@
-"""A transactional id on its producer's side: what may be done now, and what an end takes.
+"""The producer's state of a transactional id: which operations are allowed, and how a transaction ends.
 
     NEW --> READY --> OPEN --+-----------> COMMITTING --> READY
                        |     |
                        v     v
                      FAILED -+-----------> ABORTING ----> READY         any --> FENCED
 
-Rule 1: records and offsets are taken while a transaction is open, and at no other time.
-Rule 2: what was taken and not delivered fails the transaction. It can be aborted, and nothing else.
-Rule 3: when the coordinator may have been told how it ends, only the same end may be asked for again.
-Rule 4: in version 2 (KIP-890) every end gives the producer a new identity, and brokers enlist the partitions that it
-        writes to. Before, the producer enlists them itself and keeps its identity, unless a batch was lost: then nobody
-        knows the partition's next sequence number, and a new epoch makes it 0 (KIP-360).
+Rule 1: records and offsets are accepted only while a transaction is open.
+Rule 2: a record that was accepted and not delivered fails the transaction. It can only be aborted then.
+Rule 3: once a commit or abort may have reached the coordinator, only the same one may be requested again.
+Rule 4: in version 2 (KIP-890) every end gives the producer a new identity, and brokers add the partitions it writes to.
+        Before, the producer adds them itself and keeps its identity, unless a batch was lost: then the partition's next
+        sequence number is unknown, and a new epoch resets it to 0 (KIP-360).
 """
 
 from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.client.core.errors import ClientError, Misused, ProducerFenced, TransactionFailed
+from ottla.client.core.errors import Misused, ProducerFenced, TransactionFailed
 from ottla.client.core.names import TopicPartition
+from ottla.rpc.errors import ClientError
 
 
 class ProducerIdentity(NamedTuple):
@@ -47,7 +48,7 @@ _MISUSES = {
 
 class TransactionState:
     def __init__(self, subject: str) -> None:
-        """`subject` is what errors call the transactional id."""
+        """`subject` is the transactional id as error messages name it."""
         self.subject = subject
         self.phase = Phase.NEW
         self.identity: ProducerIdentity | None = None
@@ -56,13 +57,13 @@ class TransactionState:
         """A batch of this transaction was not delivered; see rule 4."""
         self._failure: ClientError | None = None
         self._enlisted: set[TopicPartition] = set()
-        self._is_told = False
+        self._is_known_there = False
         self._is_decided = False
 
-    # What is asked for.
+    # Requests of the caller.
 
     def initialized(self, identity: ProducerIdentity, *, is_version_2: bool) -> None:
-        """The coordinator knows the producer under this identity, and has ended what was open."""
+        """The coordinator has accepted the producer's identity, and ended what was open."""
         self.identity, self.is_version_2 = identity, is_version_2
         self._forget()
 
@@ -76,13 +77,14 @@ class TransactionState:
             raise self.refusal()
 
     def prepare_commit(self) -> None:
-        """No more records are taken."""
+        """Accept no more records."""
         if self.phase not in (Phase.OPEN, Phase.COMMITTING):
             raise self.refusal()
         self.phase = Phase.COMMITTING
 
     def decide_commit(self) -> None:
-        """All records have their fate. If it is a good one the coordinator is told, and there is no way back."""
+        """Called when all records were delivered or failed. If all were delivered the coordinator is asked to commit,
+        which cannot be undone."""
         if self.phase is not Phase.COMMITTING:
             raise self.refusal()
         self._is_decided = True
@@ -104,31 +106,31 @@ class TransactionState:
 
     @property
     def must_end(self) -> bool:
-        """Whether the coordinator may know of the transaction; otherwise its end is nobody else's business."""
-        return self._is_told
+        """Whether the coordinator may know of the transaction; if not, it needs no EndTxn."""
+        return self._is_known_there
 
     @property
     def must_renew(self) -> bool:
-        """Whether the producer needs another epoch before it can go on."""
+        """Whether the producer needs a new epoch before it can continue."""
         return self.lost_batch and not self.is_version_2
 
-    # What becomes part of the transaction.
+    # Contents of the transaction.
 
-    def told(self) -> None:
-        """Something is on its way that may open the transaction at the coordinator."""
-        self._is_told = True
+    def request_sent(self) -> None:
+        """A request was sent that may open the transaction at the coordinator."""
+        self._is_known_there = True
 
     def to_enlist(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those that the coordinator must be told of before they are written to."""
+        """The partitions that must be added at the coordinator before they are written to."""
         return [] if self.is_version_2 else [one for one in partitions if one not in self._enlisted]
 
     def enlisted(self, partitions: Iterable[TopicPartition]) -> None:
         self._enlisted.update(partitions)
 
-    # What goes wrong.
+    # Failures.
 
     def failed(self, cause: ClientError) -> None:
-        """The first reason is kept; what is being aborted cannot fail any more."""
+        """Record the first cause; an aborting transaction cannot fail any more."""
         if self.phase in (Phase.OPEN, Phase.COMMITTING):
             self.phase, self._failure = Phase.FAILED, cause
 
@@ -137,7 +139,7 @@ class TransactionState:
             self.phase, self._failure = Phase.FENCED, cause
 
     def refusal(self) -> ClientError:
-        """Why what was asked for is not possible now."""
+        """Why the requested operation is not possible now."""
         if self.phase in _MISUSES:
             what, advice = _MISUSES[self.phase]
             return Misused(f"{self.subject}: {what}", advice)
@@ -148,4 +150,4 @@ class TransactionState:
     def _forget(self) -> None:
         self.phase, self._failure = Phase.READY, None
         self._enlisted.clear()
-        self._is_told = self._is_decided = self.lost_batch = False
+        self._is_known_there = self._is_decided = self.lost_batch = False

@@ -1,24 +1,28 @@
-"""A classic group: its members, whom it waits for, and which state it is in.
+"""The state of a classic group: its members, the members it waits for, and its phase.
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
       ^              |  ^                  |                |
       +--------------+  +------------------+----------------+
 
-Rule 1: preparing, the group waits for its members to join again; completing, for the leader's assignment. In the
-        other two states it waits for nobody.
-Rule 2: what its last record says (`written`) is durable. The rest lives as long as the coordinator and is built from
-        that record when the group is loaded: Stable if the record has members, Empty if not.
-Rule 3: the leader is a member, the longest there of those that can lead; a group without members has none.
+Rule 1: in PreparingRebalance the group waits for its members to join again, in CompletingRebalance for the leader's
+        assignment.
+Rule 2: only the last record of the group (`written`) is durable. The other fields live as long as the coordinator. They
+        are built from that record when the group is loaded: Stable if the record has members, Empty if not.
+Rule 3: a decision is made on a draft of the group, which takes the group's place when the decision is accepted. Members
+        are shared with the draft until it changes them (`own`), because a group may have thousands of members.
+Rule 4: the leader is the first member that joined among those that can lead. A group without members has no leader.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ottla.core.coordination import CoordinatorRecord, Token
 from ottla.core.groups.group import Committer, PartitionCheck
+from ottla.core.runtime.decision import Token
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.api.join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.codec import Malformed, decode_from
 from ottla.wire.consumer_protocol import ConsumerProtocolSubscription
@@ -31,7 +35,7 @@ _SUBSCRIPTION_VERSION_SIZE: Final = 2
 _NO_TIMESTAMP: Final = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names of protocols in the order of preference, each with what the member says in it."""
+"""Names of protocols in the order of preference, each with the member's metadata for it."""
 
 
 class State(StrEnum):
@@ -52,16 +56,31 @@ class ClassicMember:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """It has joined for the first time and no generation has begun since: its client may have given up."""
+    """The member waits for its first generation. Its client may have disconnected meanwhile."""
     join_token: Token | None = None
     sync_token: Token | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
+    def copy(self) -> "ClassicMember":
+        return ClassicMember(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols,
+            self.assignment,
+            self.is_new,
+            self.join_token,
+            self.sync_token,
+        )
+
     @property
     def is_heard(self) -> bool:
-        """The coordinator owes it an answer, so its silence means nothing."""
+        """Whether the member waits for a response, so that it need not send heartbeats."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
 
@@ -72,7 +91,7 @@ class ClassicGroup:
         self.group_id = group_id
         self.phase = State.EMPTY
         self.came_from: State | None = None
-        """The state before this one."""
+        """The previous state."""
         self.since_ms = now_ms
         self.generation_id = 0
         self.protocol_type = ""
@@ -84,18 +103,39 @@ class ClassicGroup:
         self._protocol_counts: Counter[str] = Counter()
         """How many members have each protocol."""
         self.metadata_bytes = 0
-        """Of what the members say, were each one's longest protocol chosen."""
+        """Size of the metadata of all members if the longest protocol of each were chosen."""
         self.pending_joins: dict[str, None] = {}
-        """Ids given to new members, who must join again with them (KIP-394)."""
+        """Member ids that were assigned to new members, which must join again with them (KIP-394)."""
         self.pending_syncs: dict[str, None] = {}
         self.member_was_added = False
-        """During the initial delay: it is prolonged."""
+        """A member joined during the initial delay, so the delay is prolonged."""
         self.initial_delay: tuple[int, int] | None = None
-        """How long this round of the initial delay is, and how much may follow."""
+        """Length of the current round of the initial delay, and of the rounds that may still follow, in ms."""
         self.subscribed_topics: frozenset[str] | None = None
-        """None: not known."""
+        """None if not known."""
         self.written: GroupMetadataValue | None = None
-        """What the group's last record says: replayed, never set otherwise."""
+        """The value of the group's last record. Only replay sets it."""
+        self._owned: set[str] = set()
+        """Ids of the members that this draft does not share with the group it was copied from."""
+
+    def draft(self) -> "ClassicGroup":
+        """A copy of the group. Changes of the draft do not affect the group."""
+        draft = copy(self)
+        draft.members = dict(self.members)
+        draft.static_ids = dict(self.static_ids)
+        draft._protocol_counts = Counter(self._protocol_counts)
+        draft.pending_joins = dict(self.pending_joins)
+        draft.pending_syncs = dict(self.pending_syncs)
+        draft._owned = set()
+        return draft
+
+    def own(self, member: ClassicMember) -> ClassicMember:
+        """This draft's own copy of the member, which may be changed."""
+        member_id = member.member_id
+        if member_id not in self._owned:
+            self._owned.add(member_id)
+            self.members[member_id] = member.copy()
+        return self.members[member_id]
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
@@ -126,7 +166,7 @@ class ClassicGroup:
         return group
 
     def record(self) -> CoordinatorRecord:
-        """The group as it stands, members and their assignments included."""
+        """The record of the current group, including its members and their assignments."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type,
             generation=self.generation_id,
@@ -150,7 +190,7 @@ class ClassicGroup:
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value, _VALUE_VERSION)
 
     def empty_record(self) -> CoordinatorRecord:
-        """A group that was just made: nobody is in it yet."""
+        """The record of a new group without members."""
         value = GroupMetadataValue(
             protocol_type="",
             generation=0,
@@ -174,10 +214,12 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._owned.add(member.member_id)
         self._count(member.protocols)
         self.pending_joins.pop(member.member_id, None)
 
     def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
+        """Change the protocols of a member that the draft owns (`own`)."""
         self._discount(member.protocols)
         member.protocols = protocols
         self._count(protocols)
@@ -192,6 +234,7 @@ class ClassicGroup:
 
     def remove(self, member_id: str) -> ClassicMember | None:
         member = self.members.pop(member_id, None)
+        self._owned.discard(member_id)
         if member is not None:
             self._discount(member.protocols)
             if member.group_instance_id is not None:
@@ -203,7 +246,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, old_id: str, new_id: str) -> ClassicMember:
-        """The same member under a new id, as a restarted client has it. What it held and said stays."""
+        """Replace the id of a static member by that of its restarted client; assignment and metadata stay."""
         old = self.members.pop(old_id)
         member = ClassicMember(
             member_id=new_id,
@@ -216,6 +259,7 @@ class ClassicGroup:
             assignment=old.assignment,
         )
         self.members[new_id] = member
+        self._owned.add(new_id)
         if self.leader_id == old_id:
             self.leader_id = new_id
         if old.group_instance_id is not None:
@@ -223,7 +267,7 @@ class ClassicGroup:
         return member
 
     def last_assignment(self, member: ClassicMember) -> bytes:
-        """What a member was last told. In a rebalance it may still own it, though nobody's assignment counts then."""
+        """The last assignment that was sent to a member. In a rebalance it may still own those partitions."""
         known = () if member.assignment or self.written is None else self.written.members
         for told in known:
             if member.member_id == told.member_id or (
@@ -234,7 +278,7 @@ class ClassicGroup:
 
     @property
     def is_unassigned(self) -> bool:
-        """It came from the consumer protocol (`consumer/migration`), and its members have yet to rebalance."""
+        """Whether the group came from the consumer protocol (`consumer/migration`) and has yet to rebalance."""
         return self.written is not None and self.written.leader is None and bool(self.written.members)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
@@ -266,7 +310,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_leader(self) -> bool:
-        """Have a leader that takes part in the next generation; False if nobody does."""
+        """Choose a leader among the members that have joined. Returns False if none has joined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join_token is not None:
             return True
@@ -279,14 +323,14 @@ class ClassicGroup:
     # Protocols.
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these could join: some protocol must be everybody's."""
+        """Whether a member with these protocols can join: all current members must support one of them."""
         if self.phase is State.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         counts = self._protocol_counts
         return protocol_type == self.protocol_type and any(counts[name] == len(self.members) for name in names)
 
     def selected_protocol(self) -> str | None:
-        """The one that most members prefer among those that all of them have."""
+        """The protocol that most members prefer among the protocols that all members support."""
         counts, everybody = self._protocol_counts, len(self.members)
         votes: Counter[str] = Counter()
         for member in self.members.values():
@@ -321,7 +365,7 @@ class ClassicGroup:
     def joined_response(
         self, member_id: str, *, with_members: bool, leader: str | None = None, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """A member's way into the generation that there is; the leader is told who else is in it."""
+        """The JoinGroup response with the current generation. Only the leader gets the list of members."""
         members = [
             JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -334,14 +378,14 @@ class ClassicGroup:
             error_code=Error.NONE,
             generation_id=self.generation_id,
             protocol_type=self.protocol_type or None,
-            protocol_name=self.protocol_name or None,  # One of no letters is told as none, as in Kafka.
+            protocol_name=self.protocol_name or None,  # An empty name is sent as null, as in Kafka.
             leader=(self.leader_id if leader is None else leader) or "",
             skip_assignment=skip_assignment,
             member_id=member_id,
             members=members,
         )
 
-    # As any group.
+    # The interface of all groups (`Group`).
 
     @property
     def state(self) -> str:
@@ -353,7 +397,7 @@ class ClassicGroup:
 
     def check_commit(self, committer: Committer) -> PartitionCheck | None:
         if committer.generation_id < 0 and self.is_empty:
-            return None  # Someone who only keeps offsets here.
+            return None  # A client that uses the group only to store offsets.
         if committer.generation_id >= 0 or committer.member_id or committer.group_instance_id is not None:
             self.check_member(committer.member_id, committer.group_instance_id)
             self.check_generation(committer.generation_id)
@@ -373,7 +417,7 @@ class ClassicGroup:
             )
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anyone may know the offsets of a classic group."""
+        """Every client may fetch the offsets of a classic group."""
 
     def check_offset_deletion(self) -> None:
         if not self.is_empty and self.protocol_type != CONSUMER:
@@ -384,7 +428,7 @@ class ClassicGroup:
             raise Refused(Error.NON_EMPTY_GROUP, f"group {self.group_id!r} still has {len(self.members)} members")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Where nobody knows what consumers read, it may be this."""
+        """Whether a member reads the topic. A group of consumers with unknown subscriptions may read any topic."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER
         return topic in self.subscribed_topics
@@ -400,7 +444,7 @@ class ClassicGroup:
 
 
 def _names(protocols: Protocols) -> Iterable[str]:
-    """Each once: a client may name one twice."""
+    """The names without duplicates: a client may list a protocol twice."""
     return dict.fromkeys(name for name, _ in protocols).keys()
 
 

@@ -1,24 +1,33 @@
-"""What every kind of group answers to, whatever its protocol: offsets are committed, kept and deleted the same way."""
+"""The interface that groups of every protocol offer to the code that commits, expires and deletes offsets."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from ottla.core.coordination import CoordinatorRecord
+from ottla.core.runtime.shard import CoordinatorRecord
 
 PartitionCheck = Callable[[str, bytes, int], None]
-"""Refuses a commit for one partition of a topic (name, id, index); members of consumer groups hold only some."""
+"""Raises Refused if the member may not commit the offset of a partition, given by topic name, topic id and index."""
 
 
 class Committer(NamedTuple):
-    """Who commits offsets, as the request has it."""
+    """Identity of the client that commits offsets, as given in the request."""
 
     member_id: str
     group_instance_id: str | None
     generation_id: int
-    """Or the member's epoch; negative: not as a member."""
+    """The generation or the member epoch; negative if the client does not commit as a member."""
     version: int
-    """Of the request: older clients are told older errors."""
+    """Version of the request. Older versions use other error codes."""
     is_transactional: bool = False
+
+
+class GroupClient(NamedTuple):
+    """The client that sends a request; the descriptions of members show its name and host."""
+
+    name: str
+    host: str
+    version: int
+    """Version of the request."""
 
 
 class Group(Protocol):
@@ -30,21 +39,21 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """What its members are to each other: `consumer`, `connect`; empty: offsets are all there is."""
+        """`consumer`, `connect` or another type; empty for a group that has only offsets."""
 
     @property
     def state(self) -> str:
-        """As tools show it."""
+        """The name of the state, as tools show it."""
 
     @property
     def is_empty(self) -> bool:
-        """It has no members."""
+        """Whether the group has no members."""
 
     def check_commit(self, committer: Committer) -> PartitionCheck | None:
-        """Refuses a commit; None: every partition may be committed."""
+        """Raises Refused if the client may not commit. Returns a check per partition, or None if all are allowed."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuses to tell a member its offsets when it is not what it says."""
+        """Raises Refused if the member id and epoch of an OffsetFetch are not those of a member."""
 
     def check_offset_deletion(self) -> None: ...
 
@@ -53,7 +62,7 @@ class Group(Protocol):
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def retention_begins(self, committed_ms: int) -> int | None:
-        """When the retention of an offset that was committed then begins to count; None: not yet."""
+        """When the retention time of an offset committed at `committed_ms` starts; None if it has not started."""
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
         """The records that delete the group."""

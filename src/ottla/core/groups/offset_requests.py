@@ -1,22 +1,24 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, and the offsets that are too old.
+"""OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, and the expiry of old offsets.
 
-Rule 1: a group that does not exist is made by the first commit that claims no membership; offsets are all it has.
-Rule 2: what a partition of a commit has wrong fails that partition; who commits wrongly fails them all.
-Rule 3: who asks for stable offsets is told UNSTABLE_OFFSET_COMMIT while a transaction is open on one: consumers of
-        exactly-once pipelines would otherwise go on from before its outcome.
-Rule 4: an offset expires `offsets.retention.minutes` after the group became empty, or after the commit where the group
-        never had members or reads other topics now. A group goes with its last offset.
+Rule 1: the first commit that claims no membership creates the group if it does not exist. Such a group has only
+        offsets.
+Rule 2: an error of one partition fails only that partition. An error of the member fails the whole commit.
+Rule 3: a request for stable offsets is answered UNSTABLE_OFFSET_COMMIT while a transaction is open on one of them:
+        consumers of exactly-once pipelines would otherwise read records twice.
+Rule 4: an offset expires `offsets.retention.minutes` after the group became empty. If the group never had members, or
+        no longer reads the topic, the time counts from the commit. A group is deleted with its last offset.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 
-from ottla.core.coordination import CoordinatorRecord, Decision
 from ottla.core.groups.classic import ClassicProtocol
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.group import Committer, Group, PartitionCheck
-from ottla.core.groups.offsets import NO_EXPIRY, Committed, OffsetCommits, Offsets, offset_record, tombstone
+from ottla.core.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetCommits, Offsets, offset_record, tombstone
 from ottla.core.groups.settings import GroupSettings
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -43,14 +45,14 @@ from ottla.wire.api.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.wire.errors import Error, Refused
-from ottla.wire.rows import Rows, column
+from ottla.wire.rows import ColumnarArray, column
 from ottla.wire.types import NO_UUID
 
 _NO_OFFSET = -1
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _NO_RETENTION = -1
 _NO_LEADER_EPOCH = -1
-_COMMITS_REMEMBERED = 1_000  # Consumers commit the same partitions over and over.
+_COMMITS_REMEMBERED = 1_000  # Cached because consumers commit the same partitions again and again.
 
 
 class OffsetRequests:
@@ -65,7 +67,7 @@ class OffsetRequests:
     # OffsetCommit.
 
     def commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> Decision[OffsetCommitResponse]:
-        """Topics have their names and ids both, whichever the client sent."""
+        """Commit offsets. The topics of `request` have both name and id, whichever of the two the client sent."""
         check = self._check_commit(request, version, now_ms)
         is_bare = request.retention_time_ms == _NO_RETENTION and not any(
             topic.topic_id == NO_UUID or any(column(topic.partitions, "committed_metadata")) for topic in request.topics
@@ -76,7 +78,7 @@ class OffsetRequests:
     def _commit_bare(
         self, request: OffsetCommitRequest, check: PartitionCheck | None, now_ms: int
     ) -> Decision[OffsetCommitResponse]:
-        """Offsets and nothing else, of topics whose ids are known: nearly every commit."""
+        """Commit offsets without metadata or retention time, for topics with known ids. This is the usual commit."""
         commits = OffsetCommits(request.group_id, now_ms)
         topics = []
         for topic in request.topics:
@@ -147,7 +149,7 @@ class OffsetRequests:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, topic_ids: Mapping[str, bytes], version: int, now_ms: int
     ) -> Decision[TxnOffsetCommitResponse]:
-        """`topic_ids` of the topics that exist."""
+        """Commit offsets in a transaction. `topic_ids` has the ids of the topics that exist, by name."""
         check = self._check_transactional_commit(request, version)
         limit = self._settings.offset_metadata_bytes_max
         records: list[CoordinatorRecord] = []
@@ -196,7 +198,7 @@ class OffsetRequests:
     # OffsetFetch.
 
     def asked(self, request: OffsetFetchRequestGroup) -> list[OffsetFetchRequestTopics]:
-        """The partitions that are asked for: those named, or (`topics` is None) all that have an offset."""
+        """The requested partitions: those listed, or all that have an offset if `topics` is None."""
         group = self._groups.get(request.group_id)
         if group is not None:
             group.check_fetch(request.member_id, request.member_epoch)
@@ -208,7 +210,7 @@ class OffsetRequests:
         return [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
 
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """Topics have their names, whether the client sent those or ids."""
+        """Fetch committed offsets. The topics of `request` have their names, even if the client sent ids."""
         topics = [
             OffsetFetchResponseTopics(
                 name=topic.name,
@@ -273,7 +275,7 @@ class OffsetRequests:
     # Expiry.
 
     def expired(self, now_ms: int) -> list[CoordinatorRecord]:
-        """The tombstones that are due, of offsets and of groups that have none left."""
+        """Tombstones of the offsets that have expired, and of the groups that have no offset left."""
         records: list[CoordinatorRecord] = []
         for group_id, group in self._groups.items():
             due = [
@@ -287,7 +289,7 @@ class OffsetRequests:
                 records += group.tombstones()
         return records
 
-    def _is_expired(self, group: Group, topic: str, index: int, value: Committed, now_ms: int) -> bool:
+    def _is_expired(self, group: Group, topic: str, index: int, value: CommittedOffset, now_ms: int) -> bool:
         begins_ms = group.retention_begins(value.commit_timestamp)
         if begins_ms is None or group.is_subscribed_to(topic):
             return False
@@ -299,10 +301,10 @@ class OffsetRequests:
 
 
 @lru_cache(maxsize=_COMMITS_REMEMBERED)
-def _all_committed(indexes: tuple[int, ...]) -> Rows[OffsetCommitResponsePartition]:
-    """Shared by all answers that tell of these partitions, and encoded once."""
+def _all_committed(indexes: tuple[int, ...]) -> ColumnarArray[OffsetCommitResponsePartition]:
+    """The response without errors for these partitions. Responses share it, and it is encoded once."""
     columns = {"partition_index": indexes, "error_code": (Error.NONE,) * len(indexes)}
-    return Rows(OffsetCommitResponsePartition, len(indexes), columns)
+    return ColumnarArray(OffsetCommitResponsePartition, len(indexes), columns)
 
 
 def no_offset(index: int, error: Error = Error.NONE) -> OffsetFetchResponsePartitions:
@@ -312,7 +314,7 @@ def no_offset(index: int, error: Error = Error.NONE) -> OffsetFetchResponseParti
 
 
 def _java_length(text: str) -> int:
-    """Kafka counts as Java does: two for a character beyond the first 65,536."""
+    """The length as Java counts it, and so Kafka: a character beyond the first 65,536 counts as two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -324,6 +326,6 @@ def _as_generation(check: PartitionCheck, topic: str, topic_id: bytes, index: in
 
 
 def _in_generations(refusal: Refused) -> Refused:
-    """Producers know generations, not epochs."""
+    """Replace STALE_MEMBER_EPOCH by ILLEGAL_GENERATION, because producers know generations but not epochs."""
     stale = refusal.error is Error.STALE_MEMBER_EPOCH
     return Refused(Error.ILLEGAL_GENERATION, refusal.text) if stale else refusal

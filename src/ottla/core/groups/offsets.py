@@ -1,11 +1,11 @@
-"""Committed offsets: what groups have read, and what they will have read once a transaction commits.
+"""The committed offsets of groups, and the pending offsets of open transactions.
 
 Rule 1: `replay` and `replay_marker` are the only mutators.
-Rule 2: an offset that is committed in a transaction is pending until the marker. Of two commits of one partition the
-        later record wins, also when the earlier one's transaction ends last.
-Rule 3: a tombstone takes the offset and whatever is pending for it.
-Rule 4: the last commit of a group is kept as it came until somebody looks, or other partitions are committed: most
-        commits are never looked at, but replaced by the next one of the same partitions.
+Rule 2: an offset that is committed in a transaction is pending until the marker is replayed. Of two commits for one
+        partition the later record wins, even if the transaction of the earlier one ends last.
+Rule 3: a tombstone removes the offset and all pending offsets of the partition.
+Rule 4: the last commit of a group is stored unprocessed until an offset is read or other partitions are committed. Most
+        commits are never read: the next commit of the same partitions replaces them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +16,17 @@ from struct import Struct as Layout
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ottla.core.coordination import NO_PRODUCER, CoordinatorRecord, Origin, RecordRun, encode_record
+from ottla.core.runtime.shard import NO_PRODUCER, CoordinatorRecord, RecordOrigin, RecordRun, encode_record
 from ottla.wire.records.groups import OffsetCommitKey, OffsetCommitValue
 from ottla.wire.types import NO_UUID
 
 _VALUE_VERSION: Final = 4
-_EXPIRING_VALUE_VERSION: Final = 1  # The only one that has room for an expiry of its own.
+_EXPIRING_VALUE_VERSION: Final = 1  # The only version with a field for an expiry time.
 NO_EXPIRY: Final = -1
 
-# A value without metadata, as almost every one is: the codec takes ten times as long, and commits are many.
+# The layout of a value without metadata, which almost all values are. The general codec takes ten times as long.
 _BARE_VALUE: Final = Layout(">hqibqbbb16s")  # version, offset, leader epoch, metadata, timestamp, a tag with the id
-_EMPTY: Final = 1  # The length of a compact string, plus one.
+_EMPTY: Final = 1  # The length of an empty compact string, plus one.
 _TOPIC_ID_FOLLOWS: Final = (1, 0, 16)  # One tagged field, tag 0, of 16 bytes.
 _TOPICS_REMEMBERED: Final = 10_000
 
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     record_offset: int
     offset: int
     leader_epoch: int
@@ -44,7 +44,7 @@ class Committed(NamedTuple):
     topic_id: bytes
 
     @classmethod
-    def from_record(cls, record_offset: int, value: OffsetCommitValue) -> "Committed":
+    def from_record(cls, record_offset: int, value: OffsetCommitValue) -> "CommittedOffset":
         return cls(
             record_offset,
             value.offset,
@@ -56,32 +56,32 @@ class Committed(NamedTuple):
         )
 
 
-_NO_OFFSETS: Final[Mapping[Place, Committed]] = MappingProxyType({})
+_NO_OFFSETS: Final[Mapping[Place, CommittedOffset]] = MappingProxyType({})
 
 
 class Offsets:
     def __init__(self) -> None:
-        self._put_down: dict[str, dict[Place, Committed]] = {}
+        self._put_down: dict[str, dict[Place, CommittedOffset]] = {}
         self._latest: dict[str, tuple[OffsetCommits, int]] = {}
-        """By group: a commit that has yet to be put down, and the offset of its first record."""
-        self.pending: dict[int, dict[str, dict[Place, Committed]]] = {}
-        """By producer."""
+        """By group: the last commit, not yet in `_put_down`, and the offset of its first record (Rule 4)."""
+        self.pending: dict[int, dict[str, dict[Place, CommittedOffset]]] = {}
+        """Offsets of open transactions, by producer id, group and partition."""
         self._open: dict[str, dict[Place, dict[int, None]]] = {}
-        """By group: the producers whose transactions are open on a partition's offset."""
+        """By group and partition: the ids of the producers with a pending offset for the partition."""
 
-    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: RecordOrigin) -> None:
         group_id, place = key.group, (key.topic, key.partition)
         if value is None:
             self._forget(group_id, place)
         elif origin.producer_id == NO_PRODUCER:
-            self._put(group_id, place, Committed.from_record(origin.offset, value))
+            self._put(group_id, place, CommittedOffset.from_record(origin.offset, value))
         else:
             pending = self.pending.setdefault(origin.producer_id, {}).setdefault(group_id, {})
-            pending[place] = Committed.from_record(origin.offset, value)
+            pending[place] = CommittedOffset.from_record(origin.offset, value)
             self._open.setdefault(group_id, {}).setdefault(place, {})[origin.producer_id] = None
 
     def replay_commits(self, commits: "OffsetCommits", first_offset: int) -> None:
-        """As `replay` of each of them."""
+        """Has the same effect as `replay` of each record."""
         latest = self._latest.get(commits.group_id)
         if latest is not None and not commits.replaces(latest[0]):
             self._put_latest(commits.group_id)
@@ -102,7 +102,7 @@ class Offsets:
                 if committed and (known is None or offset.record_offset > known.record_offset):
                     self._put(group_id, place, offset)
 
-    def _put(self, group_id: str, place: Place, offset: Committed) -> None:
+    def _put(self, group_id: str, place: Place, offset: CommittedOffset) -> None:
         self._put_latest(group_id)
         self._put_down.setdefault(group_id, {})[place] = offset
 
@@ -128,20 +128,20 @@ class Offsets:
         if not places:
             del self._open[group_id]
 
-    # Looking.
+    # Reading.
 
     @property
-    def by_group(self) -> dict[str, dict[Place, Committed]]:
-        """The offsets of all groups that have any."""
+    def by_group(self) -> dict[str, dict[Place, CommittedOffset]]:
+        """The committed offsets of all groups, by group and partition."""
         for group_id in [*self._latest]:
             self._put_latest(group_id)
         return self._put_down
 
-    def of(self, group_id: str) -> Mapping[Place, Committed]:
+    def of(self, group_id: str) -> Mapping[Place, CommittedOffset]:
         self._put_latest(group_id)
         return self._put_down.get(group_id, _NO_OFFSETS)
 
-    def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self.of(group_id).get((topic, partition))
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -160,7 +160,7 @@ class Offsets:
     # Records.
 
     def tombstones_of_topics(self, topics: dict[str, bytes]) -> list[CoordinatorRecord]:
-        """For topics that were deleted, by name with their ids: an offset of a later topic of that name stays."""
+        """Tombstones for the offsets of deleted topics (id by name). Offsets of a new topic with that name stay."""
         gone: dict[tuple[str, Place], None] = {}
         for groups in (self.by_group, *self.pending.values()):
             for group_id, places in groups.items():
@@ -172,10 +172,10 @@ class Offsets:
 
 
 class OffsetCommits(RecordRun):
-    """The records of a commit of a group whose partitions come without metadata, as those of almost every one do.
+    """The records of one commit without metadata, which almost all commits are.
 
-    A consumer commits all its partitions every few seconds. Column by column most of that is the interpreter's own
-    loops, not ours: some 50 partitions are committed in a third of the time.
+    A consumer commits all its partitions every few seconds. Processing the request by columns runs most loops inside
+    the interpreter instead of in Python code. A commit of some 50 partitions takes a third of the time.
     """
 
     def __init__(self, group_id: str, now_ms: int) -> None:
@@ -192,7 +192,7 @@ class OffsetCommits(RecordRun):
     def add(
         self, topic: str, topic_id: bytes, indexes: Sequence[int], offsets: Sequence[int], leader_epochs: Sequence[int]
     ) -> None:
-        """Partitions of a topic. `topic_id` is known, and no leader epoch is less than -1."""
+        """Add partitions of a topic. `topic_id` must be known, and no leader epoch may be less than -1."""
         now_ms = self._now_ms
         known = _known_places(self.group_id, topic).of(indexes)
         self._known.append(known)
@@ -209,11 +209,11 @@ class OffsetCommits(RecordRun):
         return [place for known in self._known for place in known.places]
 
     def replaces(self, other: "OffsetCommits") -> bool:
-        """They are of the same partitions, as far as that can be told at a glance."""
+        """Whether both commit the same partitions. Compares object identity, so equal partitions may return False."""
         return len(self._known) == len(other._known) and all(map(is_, self._known, other._known))
 
-    def committed(self, first_offset: int) -> Iterator[Committed]:
-        """What they say, once the first of them has this offset."""
+    def committed(self, first_offset: int) -> Iterator[CommittedOffset]:
+        """The committed offsets, if the first record has the offset `first_offset`."""
         told = zip(
             count(first_offset),
             self._offsets,
@@ -222,10 +222,10 @@ class OffsetCommits(RecordRun):
             repeat(self._now_ms),
             repeat(NO_EXPIRY),
             self._topic_ids,
-            strict=False,  # Some of them have no end.
+            strict=False,  # `count` and `repeat` are infinite.
         )
-        # Without the function that a named tuple puts in between: a commit may have hundreds of partitions.
-        return map(tuple.__new__, repeat(Committed), told)
+        # Bypasses the constructor of the named tuple for speed: a commit may have hundreds of partitions.
+        return map(tuple.__new__, repeat(CommittedOffset), told)
 
     def replay(self, shard: Any, first_offset: int) -> None:
         shard.replay_commits(self, first_offset)
@@ -248,7 +248,7 @@ class _Places(NamedTuple):
     places: list[Place]
     keys: list[bytes]
     size: int
-    """Of the keys."""
+    """Total size of the keys in bytes."""
 
 
 class _KnownPlaces(dict[int, tuple[Place, bytes]]):
@@ -261,7 +261,7 @@ class _KnownPlaces(dict[int, tuple[Place, bytes]]):
         self._last_found = _Places([], [], 0)
 
     def of(self, told: Sequence[int]) -> "_Places":
-        """These partitions: mostly those of the last time, which are the same object then."""
+        """The places and keys of these partitions. Returns the same object if they equal those of the last call."""
         indexes = tuple(told)
         if indexes != self._last:
             found = [self[index] for index in indexes]

@@ -1,4 +1,4 @@
-"""The settings that groups go by."""
+"""The settings of groups and offsets."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class GroupSettings:
     offsets_retention_ms: int
     offsets_check_interval_ms: int
     group_bytes_max: int
-    """Of the record that holds a whole classic group: more does not fit into a batch."""
+    """Largest size of the record of a classic group. A larger record does not fit into a batch."""
 
     @classmethod
     def of(cls, config: Config, message_bytes_max: int) -> "GroupSettings":

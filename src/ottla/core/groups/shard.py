@@ -1,28 +1,30 @@
 """The groups of one partition of `__consumer_offsets`.
 
-Rule 1: `groups` holds every group that has members, offsets or a record, whatever its protocol. One that was made by
-        commits alone has no record of its own: its offsets make it, live and at load.
-Rule 2: while the log is replayed, a group's record makes the group. Live, the decision that wrote it has changed the
-        group already, and the record only becomes what is `written`.
+Rule 1: `groups` holds every group that has members, offsets or a record, whatever its protocol. A group that was
+        created by commits alone has no record. The replay of its offsets creates it, live and at load.
+Rule 2: during a load, the replay of a group's record creates the group. Live, the replay only sets `written` of a
+        classic group: the decision installs the new group (`Decision.accept`), with its phase and waiting members.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.config import Config
-from ottla.core.coordination import CoordinatorRecord, Decision, Origin, Token
-from ottla.core.deadlines import Deadlines
-from ottla.core.groups.classic import ClassicProtocol, Client, join_refused
+from ottla.core.groups.classic import ClassicProtocol
 from ottla.core.groups.classic_group import ClassicGroup, State
+from ottla.core.groups.classic_responses import join_refused
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.protocol import ConsumerProtocol
 from ottla.core.groups.consumer.settings import ConsumerSettings
 from ottla.core.groups.consumer.topics import TopicView
-from ottla.core.groups.group import Group
+from ottla.core.groups.group import Group, GroupClient
 from ottla.core.groups.offset_requests import OffsetRequests
 from ottla.core.groups.offsets import OffsetCommits, Offsets, tombstone
 from ottla.core.groups.settings import GroupSettings
-from ottla.core.groups.timers import Due, Outcome, Timer
+from ottla.core.groups.timers import Due, GroupEffects, Timer
 from ottla.core.metadata.image import Image
+from ottla.core.runtime.deadlines import Deadlines
+from ottla.core.runtime.decision import Decision, Token
+from ottla.core.runtime.shard import CoordinatorRecord, RecordOrigin
 from ottla.wire.api.delete_groups import DeletableGroupResult
 from ottla.wire.api.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -52,7 +54,7 @@ class GroupShard:
         config: Callable[[], Config] = Config.of,
         topics: TopicView | None = None,
     ) -> None:
-        """`config` gives the broker's settings as they are now, `topics` what there is to subscribe to."""
+        """`config` returns the current settings of the broker; `topics` is the view of the cluster's topics."""
         topics = TopicView(Image()) if topics is None else topics
         self.settings = settings
         self.groups: dict[str, Group] = {}
@@ -67,7 +69,7 @@ class GroupShard:
 
     # Durable state.
 
-    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+    def replay(self, record: CoordinatorRecord, origin: RecordOrigin) -> None:
         key, value = record.key, record.value
         match key:
             case OffsetCommitKey():
@@ -79,18 +81,20 @@ class GroupShard:
             case _:
                 self.consumer.replay(record)
 
-    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: RecordOrigin) -> None:
         if value is not None and key.group not in self.groups:
             self.groups[key.group] = ClassicGroup(key.group)
         self.offsets.replay(key, value, origin)
 
     def replay_commits(self, commits: OffsetCommits, first_offset: int) -> None:
-        """As `replay` of each of them."""
+        """Has the same effect as `replay` of each record."""
         if commits.group_id not in self.groups:
             self.groups[commits.group_id] = ClassicGroup(commits.group_id)
         self.offsets.replay_commits(commits, first_offset)
 
-    def _replay_legacy(self, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None, origin: Origin) -> None:
+    def _replay_legacy(
+        self, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None, origin: RecordOrigin
+    ) -> None:
         told = None
         if value is not None:
             told = OffsetCommitValue(
@@ -111,11 +115,11 @@ class GroupShard:
     def replay_marker(self, producer_id: int, _producer_epoch: int, *, committed: bool) -> None:
         self.offsets.replay_marker(producer_id, committed=committed)
 
-    # What is due.
+    # Timers.
 
     def loaded(self, now_ms: int) -> Decision[None]:
         self.is_loaded = True
-        out = Outcome()
+        out = GroupEffects()
         for group in [*self.groups.values()]:
             if isinstance(group, ClassicGroup):
                 self.classic.loaded(group, now_ms, out)
@@ -124,7 +128,7 @@ class GroupShard:
         return Decision(None, out.records, out.wake)
 
     def tick(self, now_ms: int) -> Decision[None]:
-        out = Outcome()
+        out = GroupEffects()
         for timer in self.deadlines.due(now_ms):
             if timer.due == Due.EXPIRY:
                 out.records += self.offset_requests.expired(now_ms)
@@ -144,9 +148,11 @@ class GroupShard:
         self.deadlines.shift(by_ms)
         self.consumer.clock_set(by_ms)
 
-    # The classic protocol, in groups of either.
+    # Requests of the classic protocol, for groups of either protocol.
 
-    def join(self, request: JoinGroupRequest, client: Client, now_ms: int, token: Token) -> Decision[JoinGroupResponse]:
+    def join(
+        self, request: JoinGroupRequest, client: GroupClient, now_ms: int, token: Token
+    ) -> Decision[JoinGroupResponse]:
         group = self.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
             return self.classic.join(request, client, now_ms, token)
@@ -154,9 +160,8 @@ class GroupShard:
             return self.consumer.classic_join(group, request, client, now_ms)
         if request.member_id:
             return Decision(join_refused(Error.UNKNOWN_MEMBER_ID, request.member_id))
-        # Nobody is in it: it becomes whatever its next member is.
-        del self.groups[request.group_id]
-        decision = self.classic.join(request, client, now_ms, token)
+        # A group without members takes over the protocol of its next member.
+        decision = self.classic.begin(request, client, now_ms, token)
         return decision._replace(records=[*group.tombstones(), *decision.records])
 
     def sync(self, request: SyncGroupRequest, now_ms: int, token: Token) -> Decision[SyncGroupResponse]:
@@ -177,14 +182,14 @@ class GroupShard:
             return self.consumer.classic_leave(group, request, now_ms)
         return self.classic.leave(request, now_ms)
 
-    # Groups of any kind.
+    # Groups of any protocol.
 
     def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """The groups in any of the states and of any of the types; none named: all."""
+        """The groups in any of the states and of any of the types. An empty list does not restrict the result."""
         return self.listed_of(self.groups, {normal_state(one) for one in states}, {normal_type(one) for one in types})
 
     def listed_of(self, group_ids: Iterable[str], states: set[str], types: set[str]) -> list[ListedGroup]:
-        """As `listed`, of these groups; states and types are told in their normal form."""
+        """Like `listed`, but only for these groups. States and types must be normalised."""
         return [
             ListedGroup(
                 group_id=group.group_id,
@@ -199,7 +204,7 @@ class GroupShard:
         ]
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
-        """A classic group; any other is, to who asks this way, not there."""
+        """Describe a classic group. DescribeGroups treats a group of another protocol as missing."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             is_told = version >= _NOT_FOUND_SINCE
@@ -251,7 +256,7 @@ class GroupShard:
         return Decision(results, records)
 
     def topics_deleted(self, topics: dict[str, bytes]) -> Decision[None]:
-        """Topics are gone, by name with their ids; so are the offsets in them."""
+        """Delete the offsets of deleted topics. `topics` has their ids by name."""
         return Decision(None, self.offsets.tombstones_of_topics(topics))
 
 

@@ -1,6 +1,6 @@
 """The small text files of a log directory and of a partition, in Kafka's formats.
 
-A file that does not parse raises `BadCheckpoint`: the reader decides what is safe without it.
+A file that does not parse raises `BadCheckpoint`; the caller decides how to proceed without it.
 """
 
 import json
@@ -18,12 +18,14 @@ class BadCheckpoint(ValueError):
 
 
 class EpochStart(NamedTuple):
+    """The first offset of a leader epoch."""
+
     epoch: int
     start_offset: int
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """Partition to offset, as in `recovery-point-offset-checkpoint` and its sisters."""
+    """The contents of an offset checkpoint, such as `recovery-point-offset-checkpoint`: an offset per partition."""
     return _encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 
@@ -39,7 +41,7 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
 
 
 def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
-    """`leader-epoch-checkpoint`."""
+    """The contents of `leader-epoch-checkpoint`: the first offset of each leader epoch."""
     return _encode_rows(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
@@ -58,7 +60,8 @@ def decode_epochs(data: bytes) -> list[EpochStart]:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """`partition.metadata`: ties the directory to one topic, so that a re-created topic is told from the old one."""
+    """The contents of `partition.metadata`. They bind the directory to a topic id, which distinguishes a topic from an
+    older one with the same name."""
     return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
 
@@ -70,7 +73,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Whose directory this is: `meta.properties`."""
+    """The contents of `meta.properties`: the node and cluster that own the directory."""
 
     cluster_id: str
     node_id: int
@@ -91,7 +94,7 @@ class MetaProperties(NamedTuple):
         version = fields.get("version", "0")
         if version not in ("0", "1"):
             raise BadCheckpoint(f"meta.properties has version {version}; 0 and 1 are known")
-        # Version 0 is older than node.id.
+        # Version 0 predates node.id.
         node_id = fields.get("node.id") or fields.get("broker.id")
         if node_id is None or "cluster.id" not in fields:
             raise BadCheckpoint("meta.properties lacks node.id or cluster.id")
@@ -100,7 +103,7 @@ class MetaProperties(NamedTuple):
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """`.kafka_cleanshutdown`: everything was synced before this was written."""
+    """The contents of `.kafka_cleanshutdown`. The file is written after everything else was synced."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 

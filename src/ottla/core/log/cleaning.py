@@ -1,12 +1,12 @@
-"""Compaction: which part of a log to clean, and what becomes of each batch in it.
+"""Compaction: which part of a log to clean, and which batches to keep.
 
 Rule 1: only closed segments below the last stable offset, and older than `min.compaction.lag.ms`, are cleaned.
-Rule 2: a log is cleaned when more than `min.cleanable.dirty.ratio` of it is dirty, or when something in it has waited
-        for `max.compaction.lag.ms`; the dirtiest goes first.
-Rule 3: what an aborted transaction wrote goes at once. Its marker stays until none of its batches is left, and from
-        then on for `delete.retention.ms`, so that no reader sees the data without the marker (KAFKA-14055).
-Rule 4: the last batch of a producer that is still known stays, if need be without records: it carries the sequence.
-Rule 5: the last batch of the range stays too, so that the end of what was cleaned can still be told.
+Rule 2: a log is cleaned when more than `min.cleanable.dirty.ratio` of it is dirty, or when part of it has waited for
+        `max.compaction.lag.ms`. The dirtiest log is first.
+Rule 3: records of an aborted transaction are removed at once. Its marker stays until none of its batches is left, and
+        for `delete.retention.ms` after that, so that no reader sees the data without the marker (KAFKA-14055).
+Rule 4: the last batch of a producer that is still known stays, if necessary without records: it carries the sequence.
+Rule 5: the last batch of the range stays too, so that the end of the cleaned range is known.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,17 +23,17 @@ from ottla.config import (
     SEGMENT_INDEX_BYTES,
 )
 from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY, AbortedTxn
-from ottla.core.log.log import Log
 from ottla.core.log.segment import Segment
+from ottla.core.log.state import LogState
 from ottla.kernel import BatchHeader, ControlType, EndTxnMarker
 
 TimestampOf = Callable[[Segment], int]
 
 
 class Cleanable(NamedTuple):
-    """A log that may be cleaned, and how much it would gain."""
+    """A log that may be cleaned, and how dirty it is."""
 
-    log: Log
+    log: LogState
     first_dirty_offset: int
     end_offset: int
     """The base offset of the first segment that may not be cleaned."""
@@ -53,9 +53,9 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(
-    log: Log, checkpoint: int | None, now_ms: int, *, first_timestamp: TimestampOf, largest_timestamp: TimestampOf
+    log: LogState, checkpoint: int | None, now_ms: int, *, first_timestamp: TimestampOf, largest_timestamp: TimestampOf
 ) -> Cleanable | None:
-    """What of `log` may be cleaned now; `checkpoint` is where the last cleaning ended."""
+    """The part of `log` that may be cleaned now, or None. `checkpoint` is where the last cleaning ended."""
     if "compact" not in log.config[CLEANUP_POLICY]:
         return None
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
@@ -85,8 +85,8 @@ def dirtiest(candidates: Iterable[Cleanable]) -> Cleanable | None:
     return max((one for one in candidates if one.is_due), key=lambda one: one.dirty_ratio, default=None)
 
 
-def group_segments(log: Log, end_offset: int) -> list[list[Segment]]:
-    """Neighbours that together fit into one segment are cleaned into one."""
+def group_segments(log: LogState, end_offset: int) -> list[list[Segment]]:
+    """Group adjacent segments that together fit into one segment."""
     groups: list[list[Segment]] = []
     candidates = [segment for segment in log.segments if segment.base_offset < end_offset]
     for index, segment in enumerate(candidates):
@@ -97,7 +97,7 @@ def group_segments(log: Log, end_offset: int) -> list[list[Segment]]:
     return groups
 
 
-def _fits(log: Log, group: Sequence[Segment], segment: Segment, segment_end: int) -> bool:
+def _fits(log: LogState, group: Sequence[Segment], segment: Segment, segment_end: int) -> bool:
     together = [*group, segment]
     index_bytes_max = log.config[SEGMENT_INDEX_BYTES]
     return (
@@ -109,7 +109,7 @@ def _fits(log: Log, group: Sequence[Segment], segment: Segment, segment_end: int
 
 
 class Verdict(NamedTuple):
-    """What is to become of a batch, in the kernel's words."""
+    """The instructions to the kernel for compacting one batch (`filter_batch`)."""
 
     discard: bool
     retain_empty: bool
@@ -118,6 +118,8 @@ class Verdict(NamedTuple):
 
 @dataclass(slots=True)
 class _Aborted:
+    """An aborted transaction, and whether any of its data is left."""
+
     txn: AbortedTxn
     data_seen: bool = False
 
@@ -130,14 +132,14 @@ class TransactionTracker:
         heapify(self._coming)
         self._aborted: dict[int, _Aborted] = {}
         self._with_data: set[int] = set()
-        """Producers of which data of a committed transaction was seen."""
+        """Producers with data of a committed transaction seen so far."""
         self._still_aborted: list[AbortedTxn] = []
 
     def may_go(self, header: BatchHeader, marker: EndTxnMarker | None) -> bool:
-        """Whether a batch has served: data of an aborted transaction, or a marker of which no data is left."""
+        """Whether a batch may be removed: data of an aborted transaction, or a marker without any data left."""
         while self._coming and self._coming[0][0] <= header.last_offset:
             txn = heappop(self._coming)[2]
-            # A walk that begins in the middle of the log never meets the marker of one that ended before it.
+            # A walk that starts in the middle of the log never meets the marker of a transaction that ended before.
             if txn.last_offset >= header.base_offset:
                 self._aborted.setdefault(txn.producer_id, _Aborted(txn))
         if not header.is_control:
@@ -159,7 +161,8 @@ class TransactionTracker:
                 return False
 
     def take_still_aborted(self) -> list[AbortedTxn]:
-        """Those ended since the last call whose data was there until now: the cleaned segment's index keeps them."""
+        """The aborted transactions ended since the last call that still had data: the cleaned segment's index keeps
+        them."""
         taken, self._still_aborted = self._still_aborted, []
         return taken
 
@@ -175,7 +178,8 @@ class TransactionTracker:
 def judge(
     header: BatchHeader, *, may_go: bool, last_records: dict[int, tuple[int, int]], end_offset: int, now_ms: int
 ) -> Verdict:
-    """`last_records` is what the log's producers need to stay; `end_offset` ends the range that is cleaned."""
+    """Decide what the kernel does with a batch. `last_records` has the last data of each producer, which must stay.
+    `end_offset` is the end of the cleaned range."""
     horizon_ms = header.delete_horizon_ms
     past_horizon = horizon_ms is not None and horizon_ms <= now_ms
     return Verdict(

@@ -1,8 +1,8 @@
-"""Which leader wrote what: the first offset of every leader epoch in a log.
+"""The first offset of every leader epoch in a log.
 
 Rule 1: epochs and their start offsets grow together; a new entry removes those it contradicts.
-Rule 2: the end of an epoch is the start of the next one present, or the log's end for the latest.
-Rule 3: when the front of the log goes, the epoch that covered it stays and starts at the new front.
+Rule 2: the end of an epoch is the start of the next one present, or the log end for the latest.
+Rule 3: when the front of the log is removed, the epoch that covered it stays and starts at the new front.
 """
 
 from bisect import bisect_right
@@ -14,6 +14,8 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
+    """The leader epochs of one log."""
+
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self.entries: list[EpochStart] = []
         for entry in entries or []:
@@ -24,7 +26,7 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` wrote from `start_offset` on; True when this was news."""
+        """Record that `epoch` wrote from `start_offset` on; returns whether this changed anything."""
         entries = self.entries
         if epoch < 0 or (entries and entries[-1].epoch == epoch and start_offset >= entries[-1].start_offset):
             return False
@@ -47,7 +49,7 @@ class LeaderEpochs:
         return True
 
     def reach_back(self, start_offset: int) -> None:
-        """The front of the log comes back: the epoch that covers it starts at `start_offset` again."""
+        """Extend the first epoch back to `start_offset`, when earlier offsets are written again."""
         if self.entries and self.entries[0].start_offset > start_offset:
             self.entries[0] = EpochStart(self.entries[0].epoch, start_offset)
 

@@ -1,16 +1,17 @@
-"""How the files and directories of a partition are named.
+"""Names of the files and directories of a partition.
 
-A segment is a family of files that share the offset of its first record, in twenty digits:
-`00000000000000000042.log`, `.index`, `.timeindex`, `.txnindex`; `.snapshot` holds the producer state before that
-offset. A second ending tells what a file is in the middle of:
+The files of a segment share the offset of its first record, in twenty digits: `00000000000000000042.log`, `.index`,
+`.timeindex`, `.txnindex`; `.snapshot` holds the producer state before that offset. A second suffix marks an operation
+in progress:
 
-`.cleaned`  being written by the cleaner; worth nothing until whole
-`.swap`     a whole cleaned segment on its way to replace the originals
-`.deleted`  out of use, removed once the last reader is done
+  `.cleaned`  being written by the cleaner; incomplete
+  `.swap`     a complete cleaned segment about to replace the originals
+  `.deleted`  out of use, removed after `file.delete.delay.ms`
 
-What recovery could not use is in a directory `ottla-set-aside-...` within that of the partition. Kafka overlooks it.
+Segments that recovery could not use are in a directory `ottla-set-aside-...` inside that of the partition. Kafka
+ignores it.
 
-A partition lives in `topic-partition`; the name ends in `.<32 hex digits>-delete` once the topic is deleted, in
+A partition's directory is `topic-partition`; the name ends in `.<32 hex digits>-delete` once the topic is deleted, in
 `.<32 hex digits>-future` while it moves between disks, in `.<32 hex digits>-stray` when the cluster does not know it.
 """
 
@@ -32,19 +33,19 @@ DELETED = ".deleted"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 SEGMENT_SUMMARY = "ottla-segment-summary"
-"""Ottla's own; Kafka leaves alone what it does not know."""
+"""Specific to Ottla; Kafka ignores unknown files."""
 
 REFUSED = "ottla-refused"
-"""Ottla's own: this log was closed cleanly and then found damaged. So it counts as cleanly closed until it was opened,
-however often the node crashes meanwhile."""
+"""Specific to Ottla: this log was closed cleanly and then found damaged. It keeps counting as cleanly closed until it
+is opened, even if the node crashes meanwhile."""
 SET_ASIDE = "ottla-set-aside"
-"""How directories begin that hold what recovery could not use."""
+"""Prefix of the directories with segments that recovery could not use."""
 
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 OWN_CLEAN_SHUTDOWN = "ottla-clean-shutdown"
-"""Ottla's own, with the same contents: where they differ, Kafka was the last to leave the directory."""
+"""Specific to Ottla, a copy of `.kafka_cleanshutdown`. If the two differ, Kafka shut down last."""
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -60,12 +61,16 @@ _DIRECTORY = re.compile(
 
 
 class SegmentFile(NamedTuple):
+    """The parts of a segment file's name."""
+
     base_offset: int
     kind: str
     suffix: str
 
 
 class PartitionDirectory(NamedTuple):
+    """The parts of a partition directory's name."""
+
     topic: str
     partition: int
     fate: str
@@ -91,9 +96,9 @@ def parse_directory(name: str) -> PartitionDirectory | None:
 
 
 def doomed_directory_name(topic: str, partition: int, unique: str, fate: str = "delete") -> str:
-    """The new name of a partition directory that is to go; `unique` is 32 hex digits.
+    """The new name of a partition directory to be removed; `unique` is 32 hex digits.
 
-    The topic is cut where the whole would be longer than a file system takes, as Kafka does.
+    The topic is shortened if the name would be too long for a file system, as Kafka does.
     """
     tail = f"-{partition}.{unique}-{fate}"
     return topic[: _NAME_BYTES_MAX - len(tail)] + tail

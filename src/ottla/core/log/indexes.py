@@ -4,8 +4,8 @@
 `.timeindex`  timestamp (8), relative offset (4): the largest timestamp so far and the last offset of its batch
 `.txnindex`   version (2), producer id, first offset, last offset, last stable offset (8 each): an aborted transaction
 
-Rule 1: offsets and positions grow strictly, timestamps too; so each file can be searched by halving.
-Rule 2: an entry is a hint. Who follows one checks that the batch it finds is the batch the entry speaks of.
+Rule 1: offsets, positions and timestamps grow strictly, so each file can be bisected.
+Rule 2: an entry is a hint. A look-up checks that the batch it finds matches the entry.
 """
 
 from bisect import bisect_right
@@ -29,12 +29,14 @@ class BadIndex(ValueError):
 
 
 class AbortedTxn(NamedTuple):
+    """An entry of the transaction index."""
+
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the abort marker itself."""
+    """The offset of the abort marker."""
     last_stable_offset: int
-    """When the marker was written: no later entry begins before it."""
+    """The last stable offset when the marker was written. No later entry begins before it."""
 
     def encode(self) -> bytes:
         return _TXN_ENTRY.pack(_TXN_VERSION, *self)
@@ -55,14 +57,14 @@ def decode_aborted(data: Buffer) -> list[AbortedTxn]:
 
 
 def overlapping(aborted: list[AbortedTxn], first_offset: int, upper_offset: int) -> Iterator[AbortedTxn]:
-    """Those that touch the offsets from `first_offset` up to, not including, `upper_offset`."""
+    """The transactions that overlap the offsets from `first_offset` up to `upper_offset` (exclusive)."""
     return (txn for txn in aborted if txn.last_offset >= first_offset and txn.first_offset < upper_offset)
 
 
 def count_at_most(entries: Buffer, entry: Struct, column: int, value: int) -> int:
-    """How many of the packed entries have `column` <= value; they are sorted by it.
+    """The number of packed entries, sorted by `column`, with `column` <= value.
 
-    Most are as far from each other as the next, so the proportion tells where to look first.
+    Entries are roughly evenly spaced, so the first guess is by interpolation.
     """
     size, unpack = entry.size, entry.unpack_from
     count = len(entries) // size

@@ -1,8 +1,9 @@
-"""Which segments have outlived their use.
+"""Which segments retention removes.
 
-Rule 1: only from the front, one after another, and only what lies wholly below the high watermark.
-Rule 2: the active segment goes only when everything does; it is closed first, so that only closed segments go.
-Rule 3: a topic that is only compacted loses nothing by time or size; what lies before the log start always goes.
+Rule 1: only from the front, one after another, and only segments wholly below the high watermark.
+Rule 2: the active segment is removed only if all others are; it is closed first, so that only closed segments are
+        removed.
+Rule 3: a topic that is only compacted loses nothing by time or size. Segments before the log start are always removed.
 Rule 4: a segment without timestamps has the time of its file.
 """
 
@@ -11,20 +12,22 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from ottla.config import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS
-from ottla.core.log.log import Log
 from ottla.core.log.segment import Segment
+from ottla.core.log.state import LogState
 
 LargestTimestamp = Callable[[Segment], int]
 
 
 class Expired(NamedTuple):
+    """The result of a retention check."""
+
     segments: int
-    """How many segments go, from the front."""
+    """The number of segments to remove, from the front."""
     reason: str
 
 
-def expired_segments(log: Log, now_ms: int, largest_timestamp: LargestTimestamp) -> Expired | None:
-    """What retention by log start, size and time removes now; the first that finds something decides."""
+def expired_segments(log: LogState, now_ms: int, largest_timestamp: LargestTimestamp) -> Expired | None:
+    """The segments to remove by log start, size or time; the first of the three that removes any decides."""
     before_start = _leading(
         log, lambda index: index + 1 < len(log.segments) and log.end_of(index) <= log.log_start_offset
     )
@@ -41,7 +44,7 @@ def expired_segments(log: Log, now_ms: int, largest_timestamp: LargestTimestamp)
     return Expired(too_old, f"retention.ms={retention_ms}") if too_old else None
 
 
-def _beyond_size(log: Log) -> int:
+def _beyond_size(log: LogState) -> int:
     limit = log.config[RETENTION_BYTES]
     if limit < 0:
         return 0
@@ -55,7 +58,7 @@ def _beyond_size(log: Log) -> int:
     return _leading(log, fits_in_excess)
 
 
-def _leading(log: Log, goes: Callable[[int], bool]) -> int:
+def _leading(log: LogState, goes: Callable[[int], bool]) -> int:
     count = 0
     for index, segment in enumerate(log.segments):
         is_last = index + 1 == len(log.segments)
@@ -66,12 +69,12 @@ def _leading(log: Log, goes: Callable[[int], bool]) -> int:
 
 
 def beyond_topic_limit(
-    logs: Iterable[Log], limit_bytes: int, largest_timestamp: Callable[[Log, Segment], int]
+    logs: Iterable[LogState], limit_bytes: int, largest_timestamp: Callable[[LogState, Segment], int]
 ) -> dict[str, int]:
-    """How many leading segments of each partition go so that a whole topic keeps to `limit_bytes`.
+    """The number of leading segments to remove per partition, so that the whole topic is within `limit_bytes`.
 
-    `retention.bytes` is per partition and nothing in Kafka limits a topic. Here the oldest closed segment over all
-    partitions goes first, as if the topic were one log, until the rest is within the limit; active segments stay.
+    `retention.bytes` is per partition, and Kafka has no limit for a topic. Here the oldest closed segment of all
+    partitions is removed first, as if the topic were one log, until the rest is within the limit. Active segments stay.
     """
     logs = [log for log in logs if "delete" in log.config[CLEANUP_POLICY]]
     excess = sum(log.size for log in logs) - limit_bytes
@@ -97,5 +100,5 @@ def beyond_topic_limit(
     return going
 
 
-def _closed_and_committed(log: Log) -> int:
+def _closed_and_committed(log: LogState) -> int:
     return _leading(log, lambda index: index + 1 < len(log.segments))

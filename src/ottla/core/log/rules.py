@@ -1,4 +1,4 @@
-"""What a topic's settings ask of the batches that producers send."""
+"""The rules for produced batches, from a topic's settings."""
 
 from ottla.config import (
     CLEANUP_POLICY,

@@ -1,8 +1,8 @@
-"""One segment of a log: what must be known of it to append, to roll and to let it go.
+"""One segment of a log: the statistics needed to append, to roll and to remove it.
 
 Rule 1: the first batch that begins more than `index.interval.bytes` after the last index entry gets an entry.
-Rule 2: time counts from the first batch's timestamp, by the timestamps of records; only a segment without one counts
-        by the clock. So a log that is replayed rolls where the original did.
+Rule 2: the age of a segment counts from the first batch's timestamp, by the timestamps of records; only a segment
+        without timestamps uses the clock. So a replayed log rolls where the original did.
 Rule 3: a compacted log rolls in time for `max.compaction.lag.ms`: the active segment is never cleaned.
 Rule 4: relative offsets fit into 31 bits.
 """
@@ -23,7 +23,7 @@ from ottla.config import (
 )
 from ottla.config.notation import LONG_MAX
 from ottla.core.log.indexes import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
-from ottla.kernel import BatchHeader, Room
+from ottla.kernel import BatchHeader
 
 NO_TIMESTAMP = -1
 _OFFSET_ENTRY_BYTES = OFFSET_ENTRY.size
@@ -31,7 +31,7 @@ _TIME_ENTRY_BYTES = TIME_ENTRY.size
 
 
 class SegmentLimits(NamedTuple):
-    """What a topic's settings say of its segments: looked up when they change, and not for every batch."""
+    """The topic settings that concern segments, looked up once per change and not per batch."""
 
     bytes_max: int
     open_ms_max: int
@@ -47,6 +47,8 @@ class SegmentLimits(NamedTuple):
 
 
 class RollReason(StrEnum):
+    """Why a new segment is opened."""
+
     SIZE = "size"
     TIME = "time"
     INDEX_FULL = "index full"
@@ -54,8 +56,17 @@ class RollReason(StrEnum):
     ASKED = "asked"
 
 
+class Room(NamedTuple):
+    """The limits for batches that are appended to a segment before a new one must be opened."""
+
+    bytes: int
+    batches: int
+    latest_timestamp: int
+    last_offset: int
+
+
 class IndexEntries(NamedTuple):
-    """What one batch adds to the indexes, in relative offsets."""
+    """The index entries of one batch, in relative offsets."""
 
     offset: tuple[int, int]
     time: tuple[int, int] | None
@@ -63,15 +74,17 @@ class IndexEntries(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Segment:
+    """One segment."""
+
     base_offset: int
     created_ms: int = 0
     size: int = 0
     roll_jitter_ms: int = 0
     first_timestamp: int | None = None
-    """Of the first batch; None when the segment is empty or it was not looked up yet."""
+    """Of the first batch; None if the segment is empty or the timestamp was not read yet."""
     max_timestamp: int = NO_TIMESTAMP
     offset_of_max_timestamp: int = -1
-    """The last offset of the batch that has it."""
+    """The last offset of the batch with the largest timestamp."""
     offset_entries: int = 0
     time_entries: int = 0
     last_timed: int = NO_TIMESTAMP
@@ -90,20 +103,25 @@ class Segment:
             index_bytes_max = limits.index_bytes_max
             if (self.offset_entries + 1) * _OFFSET_ENTRY_BYTES > index_bytes_max:
                 return RollReason.INDEX_FULL
-            # Closing the segment adds one more entry to the time index, so it is full one earlier.
+            # Closing the segment adds one more entry to the time index, so it is full one entry earlier.
             if (self.time_entries + 2) * _TIME_ENTRY_BYTES > index_bytes_max:
                 return RollReason.INDEX_FULL
         if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return RollReason.OFFSET_RANGE
         return None
 
+    @property
+    def rolls_by_clock(self) -> bool:
+        """Whether its time counts by the clock, because its first batch has no timestamp."""
+        return self.first_timestamp is None or self.first_timestamp < 0
+
     def room(self, limits: SegmentLimits, now_ms: int) -> Room | None:
-        """What fits behind what is there without opening a new segment, as far as that can be told beforehand."""
+        """A lower bound of what can be appended without opening a new segment; None if unknown."""
         bytes_max, open_ms_max, index_bytes_max, _ = limits
         waits_ms_max = open_ms_max - self.roll_jitter_ms
         if not self.size:
             return None
-        if self.first_timestamp is not None and self.first_timestamp >= 0:
+        if self.first_timestamp is not None and not self.rolls_by_clock:
             latest_timestamp = min(self.first_timestamp + waits_ms_max, LONG_MAX)
         elif self._waited_ms(NO_TIMESTAMP, now_ms) <= waits_ms_max:
             latest_timestamp = LONG_MAX
@@ -120,7 +138,7 @@ class Segment:
         )
 
     def appended(self, headers: Sequence[BatchHeader], index_interval_bytes: int) -> list[IndexEntries]:
-        """Note batches written at the end; what they add to the indexes."""
+        """Record batches written at the end; returns their index entries."""
         position, unindexed_bytes, entries = self.size, self._unindexed_bytes, []
         for header in headers:
             size, timestamp = header.size, header.max_timestamp
@@ -132,7 +150,7 @@ class Segment:
                 self.first_timestamp = timestamp
             if unindexed_bytes > index_interval_bytes:
                 unindexed_bytes = 0
-                # As calling it does, in half the time: batches of the usual size have an entry each.
+                # Equivalent to calling IndexEntries, in half the time: batches of the usual size have an entry each.
                 added = ((last_offset - self.base_offset, position), self.time_entry())
                 entries.append(tuple.__new__(IndexEntries, added))
             position += size
@@ -142,24 +160,24 @@ class Segment:
         return entries
 
     def resume(self, first_timestamp: int | None, unindexed_bytes: int) -> None:
-        """Go on where a clean shutdown left the segment; what is not derived from the indexes is given."""
+        """Continue after a clean shutdown; the arguments are what the indexes do not tell."""
         self.first_timestamp = first_timestamp
         self._unindexed_bytes = unindexed_bytes
 
     def adopt(self, counted: "Segment") -> None:
-        """Take over the figures of the same segment, counted anew from its log."""
+        """Copy the statistics of the same segment, recomputed from its log."""
         for figure in fields(self):
             if figure.name not in ("base_offset", "created_ms", "roll_jitter_ms"):
                 setattr(self, figure.name, getattr(counted, figure.name))
 
     def adopt_times(self, read: "Segment") -> None:
-        """Take over what was read from the end of the same segment's time index."""
+        """Copy the timestamps read from the end of the same segment's time index."""
         self.max_timestamp, self.offset_of_max_timestamp = read.max_timestamp, read.offset_of_max_timestamp
         self.last_timed = read.last_timed
         self.times_known = True
 
     def time_entry(self) -> tuple[int, int] | None:
-        """What the time index lacks: the largest timestamp so far. A segment ends its time index with it."""
+        """The missing last time index entry: the largest timestamp so far. Closing a segment writes it."""
         if self.max_timestamp <= self.last_timed:
             return None
         self.last_timed = self.max_timestamp

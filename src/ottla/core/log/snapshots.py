@@ -1,7 +1,7 @@
 """`.snapshot` files: the producer state just before an offset, so that opening a log need not read all of it.
 
-Version (2 bytes), CRC32C of what follows it (4), the producers. A file that fails the check raises `BadSnapshot`; an
-older one, or the log itself, serves instead.
+Layout: version (2 bytes), CRC32C of the bytes after it (4 bytes), the producers. A file that fails the check raises
+`BadProducerSnapshot`; the caller then uses an older snapshot, or rebuilds the state from the log.
 """
 
 from struct import Struct
@@ -16,8 +16,8 @@ _VERSION = 1
 _PREFIX = Struct(">hI")
 
 
-class BadSnapshot(ValueError):
-    """The bytes are no whole snapshot."""
+class BadProducerSnapshot(ValueError):
+    """The bytes are not a complete producer snapshot."""
 
 
 def encode_snapshot(producers: list[Producer]) -> bytes:
@@ -40,16 +40,16 @@ def encode_snapshot(producers: list[Producer]) -> bytes:
 
 def decode_snapshot(data: bytes) -> list[Producer]:
     if len(data) < _PREFIX.size:
-        raise BadSnapshot(f"{len(data)} bytes are too few for a snapshot")
+        raise BadProducerSnapshot(f"{len(data)} bytes are too few for a snapshot")
     version, crc = _PREFIX.unpack_from(data)
     if version != _VERSION:
-        raise BadSnapshot(f"version {version}; {_VERSION} is known")
+        raise BadProducerSnapshot(f"version {version}; {_VERSION} is known")
     if crc != (actual := crc32c(data[_PREFIX.size :])):
-        raise BadSnapshot(f"CRC32C is {actual:08x}, the file says {crc:08x}")
+        raise BadProducerSnapshot(f"CRC32C is {actual:08x}, the file says {crc:08x}")
     try:
         snapshot = decode(ProducerSnapshot, version, data[2:])
     except Malformed as error:
-        raise BadSnapshot(str(error)) from error
+        raise BadProducerSnapshot(str(error)) from error
     return [_producer(entry) for entry in snapshot.producer_entries]
 
 

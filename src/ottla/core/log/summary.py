@@ -1,17 +1,19 @@
-"""`ottla-segment-summary`: what a clean close writes down of a log's segments, so that the next process need not ask
-each of them.
+"""`ottla-segment-summary`: statistics of a log's segments from a clean close, so that the next process need not open
+each.
 
-A header (version, CRC32C of what follows it, log end offset, its leader epoch, base offset of the active segment,
-number of entries), the index, then the entries in blocks. The index has a row per block: the base offset that it begins
-with and the largest timestamp up to its end. Index and blocks are each followed by their CRC32C. So a look-up reads the
-header, the index and one block, whatever the number of segments. The last entry is of the segment that was active.
+A header (version, CRC32C of the bytes after it, log end offset, its leader epoch, base offset of the active segment,
+number of entries), the index, then the entries in blocks. The index has a row per block: its first base offset and the
+largest timestamp up to its end. Index and blocks are each followed by their CRC32C. So a look-up reads the header, the
+index and one block, whatever the number of segments. The last entry is the segment that was active.
 
-Rule 1: an entry bounds the timestamps of the offsets up to its segment's end. Retention and compaction only take
-        records away, so it stays true, whoever runs them; a truncation makes it void, and the file is removed before.
-Rule 2: whoever else truncated the log, a replica that is not Ottla's, wrote in a later leader epoch after that. So the
-        file counts only where the log is as long as it was, and its last offset then is of the same epoch now.
-Rule 3: the checksum of a transaction index vouches for it as long as its segment has the same size. It is noted only
-        for an index that this process wrote or held against the log.
+Rule 1: an entry bounds the timestamps of the offsets up to its segment's end. Retention and compaction only remove
+        records, so the bound stays true, even if Kafka runs them. A truncation invalidates it, so the file is removed
+        first.
+Rule 2: a truncation by Kafka is followed by records of a later leader epoch. So the file is valid only if the log is at
+        least as long as it was, and its last offset then still has the same epoch.
+Rule 3: the checksum of a transaction index is valid while its segment has the same size. It is written only for an
+        index that this process wrote or compared with the log. A compacted log may have lost the first batch of an
+        entry, so nothing cheaper detects a wrong index.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,20 +39,24 @@ UNKNOWN = -1
 
 
 class BadSummary(ValueError):
-    """The bytes are no whole summary; the segments have to be asked."""
+    """The bytes are not a complete summary."""
 
 
 class SummaryEntry(NamedTuple):
+    """The statistics of one segment."""
+
     base_offset: int
     running_max: int
     """The largest timestamp of this segment and all before it."""
     size: int
     max_timestamp: int
     txn_checksum: int
-    """Of the transaction index; `UNKNOWN` where nobody has confirmed that."""
+    """The checksum of the transaction index; `UNKNOWN` if the index was not compared with the log."""
 
 
 class SummaryHeader(NamedTuple):
+    """The header of a summary."""
+
     end_offset: int
     leader_epoch: int
     """Of the last offset before the end."""
@@ -105,7 +111,7 @@ def decode_header(data: bytes, file_size: int) -> SummaryHeader:
 
 
 def decode_summary(data: bytes) -> tuple[SummaryHeader, list[SummaryEntry]]:
-    """All of a file at once."""
+    """Decode a whole summary file. Raises BadSummary."""
     header = decode_header(data, len(data))
     SummaryIndex(data[HEADER_SIZE : header.block_position(0)])
     starts = map(header.block_position, range(header.blocks))
@@ -113,8 +119,8 @@ def decode_summary(data: bytes) -> tuple[SummaryHeader, list[SummaryEntry]]:
 
 
 class _Rows:
-    """Rows next to each other, each beginning with a base offset and a running maximum; halving them decodes only what
-    it compares."""
+    """Adjacent rows that each begin with a base offset and a running maximum. Bisecting decodes only the rows it
+    compares."""
 
     _ROW: ClassVar[Struct]
     _NAME: ClassVar[str]
@@ -136,23 +142,23 @@ class _Rows:
         return running_max
 
     def containing(self, base_offset: int) -> int:
-        """The last row that begins at or before an offset; -1 when none does."""
+        """The last row that begins at or before an offset; -1 if none does."""
         return bisect_right(range(len(self)), base_offset, key=self.base_offset) - 1
 
     def first_reaching(self, timestamp: int) -> int:
-        """The first row up to whose end a record may be as new."""
+        """The first row whose running maximum is at least `timestamp`."""
         return bisect_left(range(len(self)), timestamp, key=self.running_max)
 
 
 class SummaryIndex(_Rows):
-    """A row per block."""
+    """The index of a summary. It has a row for each block."""
 
     _ROW = _INDEX_ROW
     _NAME = "its index"
 
 
 class SummaryBlock(_Rows):
-    """A row per segment."""
+    """One block of a summary. It has a row for each segment."""
 
     _ROW = _ENTRY
     _NAME = "a block"

@@ -1,1 +1,1 @@
-"""The cluster's metadata as a log-backed state machine: decisions make records, records make the image."""
+"""The cluster's metadata as a log-backed state machine: decisions produce records, and replayed records the image."""

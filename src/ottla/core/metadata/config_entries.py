@@ -1,8 +1,8 @@
-"""Settings as DescribeConfigs tells them: the value that counts, where it comes from, and everything that names one.
+"""The entries of DescribeConfigs: the effective value of a setting, its source, and its synonyms.
 
-Rule 1: secrets are never told, and neither is the value of a name that is no setting: nobody can say it is no secret.
-Rule 2: where a coarser unit stands in for a setting (log.retention.hours for log.retention.ms), it is told among the
-        synonyms under its own name.
+Rule 1: values of secrets are never returned. Neither are values of unknown settings, because they may be secrets.
+Rule 2: if a setting with a coarser unit provides the value (log.retention.hours for log.retention.ms), it is listed
+        among the synonyms under its own name.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from ottla.config import (
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
     Config,
+    ConfigSource,
     Setting,
-    Source,
     Update,
 )
-from ottla.config.config import Origin
+from ottla.config.config import ConfigSynonym
 
 _TYPES: Final = {
     name: number
@@ -28,43 +28,43 @@ _TYPES: Final = {
 }
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     name: str
     value: str | None
     source: int
     read_only: bool
     sensitive: bool
-    synonyms: list[Origin]
+    synonyms: list[ConfigSynonym]
     type: int
     doc: str | None
 
 
-def topic_entries(config: Config, names: Iterable[str] | None) -> list[Entry]:
-    """Of one topic, by its `Config`; `names` restricts them."""
+def topic_entries(config: Config, names: Iterable[str] | None) -> list[ConfigEntry]:
+    """The entries of a topic with this `Config`. Only those in `names`, unless that is None."""
     return _entries(config, TOPIC_SETTINGS, names)
 
 
-def group_entries(config: Config, names: Iterable[str] | None) -> list[Entry]:
+def group_entries(config: Config, names: Iterable[str] | None) -> list[ConfigEntry]:
     return _entries(config, GROUP_SETTINGS, names)
 
 
-def client_metrics_entries(config: Config, names: Iterable[str] | None) -> list[Entry]:
+def client_metrics_entries(config: Config, names: Iterable[str] | None) -> list[ConfigEntry]:
     return _entries(config, CLIENT_METRICS_SETTINGS, names)
 
 
-def broker_entries(config: Config, names: Iterable[str] | None) -> list[Entry]:
-    """Of this broker, unknown names of its file included."""
+def broker_entries(config: Config, names: Iterable[str] | None) -> list[ConfigEntry]:
+    """The entries of this broker, including unknown names in its file."""
     wanted = None if names is None else set(names)
     unknown = [
-        Entry(name, None, Source.BROKER_FILE, True, True, [], _TYPES["UNKNOWN"], None)
+        ConfigEntry(name, None, ConfigSource.BROKER_FILE, True, True, [], _TYPES["UNKNOWN"], None)
         for name in config.unknown
         if wanted is None or name in wanted
     ]
     return _entries(config, BROKER_SETTINGS, wanted) + unknown
 
 
-def cluster_entries(texts: dict[str, str], names: Iterable[str] | None) -> list[Entry]:
-    """What was set on the running cluster for every broker, and nothing else."""
+def cluster_entries(texts: dict[str, str], names: Iterable[str] | None) -> list[ConfigEntry]:
+    """The entries of the cluster-wide dynamic settings only."""
     wanted = None if names is None else set(names)
     entries = []
     for name in sorted(texts):
@@ -74,13 +74,13 @@ def cluster_entries(texts: dict[str, str], names: Iterable[str] | None) -> list[
         secret = setting is None or setting.secret
         value = None if secret else texts[name]
         entries.append(
-            Entry(
+            ConfigEntry(
                 name,
                 value,
-                Source.CLUSTER,
+                ConfigSource.CLUSTER,
                 setting is None or setting.update is Update.READ_ONLY,
                 secret,
-                [Origin(Source.CLUSTER, name, value)],
+                [ConfigSynonym(ConfigSource.CLUSTER, name, value)],
                 _type_of(setting),
                 setting.doc if setting is not None else None,
             )
@@ -88,7 +88,7 @@ def cluster_entries(texts: dict[str, str], names: Iterable[str] | None) -> list[
     return entries
 
 
-def _entries(config: Config, known: dict[str, Setting[Any]], names: Iterable[str] | None) -> list[Entry]:
+def _entries(config: Config, known: dict[str, Setting[Any]], names: Iterable[str] | None) -> list[ConfigEntry]:
     wanted = None if names is None else set(names)
     return [
         _entry(config, name, known[name])
@@ -97,12 +97,12 @@ def _entries(config: Config, known: dict[str, Setting[Any]], names: Iterable[str
     ]
 
 
-def _entry(config: Config, name: str, setting: Setting[Any]) -> Entry:
+def _entry(config: Config, name: str, setting: Setting[Any]) -> ConfigEntry:
     synonyms = config.origins(setting)
-    return Entry(
+    return ConfigEntry(
         name=name,
         value=config.text(setting),
-        source=synonyms[0].source if synonyms else Source.DEFAULT,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         read_only=setting.update is Update.READ_ONLY,
         sensitive=setting.secret,
         synonyms=synonyms,

@@ -1,11 +1,11 @@
-"""Settings of topics, brokers, groups and client metrics are changed.
+"""Decisions that change the settings of topics, brokers, groups and client metrics.
 
-Rule 1: a resource changes whole or not at all: one bad value refuses all of its changes, and nothing of the others.
-Rule 2: a change is judged by what would count after it: the settings the resource keeps and the new ones together.
-Rule 3: a broker's settings are written down even when nothing changes, because that makes the brokers read their
-        files of secrets again (KAFKA-14136).
-Rule 4: while eligible leader replicas are on, `min.insync.replicas` belongs to the cluster: it cannot be set per
-        broker, nor removed from the cluster, and who is eligible is forgotten when it changes.
+Rule 1: the changes of one resource are atomic: one bad value refuses all of them. It does not affect other resources.
+Rule 2: the effective settings after a change are checked: the kept settings of the resource together with the new ones.
+Rule 3: the settings of a broker are written even if nothing changes, because that makes the brokers read their files of
+        secrets again (KAFKA-14136).
+Rule 4: while eligible leader replicas are enabled, `min.insync.replicas` belongs to the cluster. It cannot be set per
+        broker, nor removed from the cluster, and its change clears the eligible leader replicas.
 """
 
 import re
@@ -23,11 +23,12 @@ from ottla.config import (
     InvalidConfig,
     Setting,
 )
-from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.features import is_elr_enabled
 from ottla.core.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC, Image
 from ottla.core.metadata.names import check_name
+from ottla.core.metadata.records import MetadataRecord
 from ottla.core.patterns import compile_pattern
+from ottla.core.runtime.decision import Decision
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ClearElrRecord, ConfigRecord
 
@@ -38,10 +39,10 @@ _MATCHED: Final = (
     *("client_instance_id", "client_id", "client_software_name", "client_software_version"),
     *("client_source_address", "client_source_port"),
 )
-"""What a subscription to clients' metrics may go by."""
+"""Properties of a client that a subscription to client metrics may match."""
 _REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
 CHANGES_MAX: Final = 2_000
-"""Of one resource: they are decided together. There are some 300 settings."""
+"""Maximum number of changes of one resource in a request: they are decided together. Some 300 settings exist."""
 _KNOWN: Final = {
     TOPIC: TOPIC_SETTINGS,
     BROKER: BROKER_SETTINGS,
@@ -50,29 +51,29 @@ _KNOWN: Final = {
 }
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     name: str
     operation: int
     value: str | None
 
 
 class ResourceChange(NamedTuple):
-    """All that a request changes of one resource; `replaces` when what it does not name is removed (AlterConfigs)."""
+    """The changes of one resource in a request. `replaces`: settings that are not named are removed (AlterConfigs)."""
 
     resource_type: int
     resource_name: str
-    changes: Sequence[Change]
+    changes: Sequence[ConfigChange]
     replaces: bool = False
 
 
-class Outcome(NamedTuple):
+class ResourceOutcome(NamedTuple):
     resource_type: int
     resource_name: str
     refusal: Refused | None
@@ -83,12 +84,11 @@ def alter(
     resources: Sequence[ResourceChange],
     *,
     config: Config,
-    node_id: int,
     validate_only: bool,
     named: Mapping[tuple[int, str], int] | None = None,
-) -> Decision[list[Outcome]]:
-    """`config` is that of the broker that was asked, which is the only one whose own settings it takes. `named` tells
-    how often each resource stands in the request, where `resources` are a part of it."""
+) -> Decision[list[ResourceOutcome]]:
+    """Alter settings. Each resource has its own outcome. If `resources` are only a part of the request, `named` has the
+    number of times that each resource occurs in the whole request."""
     if named is None:
         named = Counter((one.resource_type, one.resource_name) for one in resources)
     records: list[MetadataRecord] = []
@@ -98,22 +98,17 @@ def alter(
         try:
             if named[one.resource_type, one.resource_name] > 1:
                 raise Refused(Error.INVALID_REQUEST, "the resource is named more than once in the request")
-            records += _altered(image, one, config, node_id)
+            records += _altered(image, one, config)
         except Refused as refused:
-            refusal = refused.with_traceback(None)  # There may be very many of them.
-        outcomes.append(Outcome(one.resource_type, one.resource_name, refusal))
-    return Decision([] if validate_only else records, outcomes)
+            refusal = refused.with_traceback(None)  # Saves memory, because there may be very many refusals.
+        outcomes.append(ResourceOutcome(one.resource_type, one.resource_name, refusal))
+    return Decision(outcomes, [] if validate_only else records)
 
 
-def _altered(image: Image, one: ResourceChange, config: Config, node_id: int) -> list[MetadataRecord]:
+def _altered(image: Image, one: ResourceChange, config: Config) -> list[MetadataRecord]:
     check_changes(one)
     if one.resource_type not in _KNOWN:
         raise Refused(Error.INVALID_REQUEST, f"settings of resources of type {one.resource_type} cannot be changed")
-    if one.resource_type == BROKER and one.resource_name not in ("", str(node_id)):
-        raise Refused(
-            Error.INVALID_REQUEST,
-            f"this is broker {node_id}; settings of broker {one.resource_name!r} are set there",
-        )
     current = image.config(one.resource_type, one.resource_name)
     after = {} if one.replaces else dict(current)
     changed: dict[str, str | None] = {}
@@ -145,12 +140,14 @@ def _check_name(one: ResourceChange) -> None:
     name = one.resource_name
     if one.resource_type != BROKER and not name:
         raise Refused(Error.INVALID_REQUEST, "settings of a topic, of a group or of client metrics need its name")
+    if one.resource_type == BROKER and name and not name.isdecimal():
+        raise Refused(Error.INVALID_REQUEST, f"a broker is named by its id, not {name!r}")
     if one.resource_type == TOPIC:
         check_name(name)
 
 
 def check_changes(one: ResourceChange) -> None:
-    """Whether a request about one resource makes sense by itself."""
+    """Raises Refused if the changes of one resource are inconsistent in themselves, independent of the image."""
     if len(one.changes) > CHANGES_MAX:
         raise Refused(
             Error.POLICY_VIOLATION, f"more than {CHANGES_MAX} settings of one resource: change some at a time"
@@ -159,25 +156,27 @@ def check_changes(one: ResourceChange) -> None:
     twice = [name for name, count in named.items() if count > 1]
     if twice:
         raise Refused(Error.INVALID_REQUEST, f"settings named more than once: {', '.join(twice)}")
-    without = [change.name for change in one.changes if change.value is None and change.operation != Operation.DELETE]
+    without = [
+        change.name for change in one.changes if change.value is None and change.operation != ConfigOperation.DELETE
+    ]
     if without:
         raise Refused(Error.INVALID_REQUEST, f"settings without a value: {', '.join(without)}")
 
 
-def _value_after(one: ResourceChange, change: Change, current: str | None) -> str | None:
-    if change.operation == Operation.SET:
+def _value_after(one: ResourceChange, change: ConfigChange, current: str | None) -> str | None:
+    if change.operation == ConfigOperation.SET:
         return change.value
-    if change.operation == Operation.DELETE:
+    if change.operation == ConfigOperation.DELETE:
         return None
-    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+    if change.operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise Refused(Error.INVALID_REQUEST, f"{change.name}: there is no operation {change.operation}")
     setting = _KNOWN[one.resource_type].get(change.name)
     if setting is None or setting.type.kafka != "LIST":
-        verb = Operation(change.operation).name.lower()
+        verb = ConfigOperation(change.operation).name.lower()
         raise Refused(Error.INVALID_CONFIG, f"{change.name} is no list, so one cannot {verb} to it")
     items = [item for item in (_default(setting) if current is None else current).split(",") if item]
     named = (change.value or "").split(",")
-    if change.operation == Operation.APPEND:
+    if change.operation == ConfigOperation.APPEND:
         known = set(items)
         items += [item for item in dict.fromkeys(named) if item not in known]
     else:
@@ -202,7 +201,7 @@ def _check_min_isr(image: Image, one: ResourceChange, changed: dict[str, str | N
 
 
 def _check_values(image: Image, one: ResourceChange, after: dict[str, str], config: Config) -> None:
-    """Raises `InvalidConfig`, or INVALID_REQUEST for a broker as Kafka has it (KAFKA-13609)."""
+    """Raises `InvalidConfig`, or Refused with INVALID_REQUEST for a broker, as Kafka does (KAFKA-13609)."""
     for name, value in after.items():
         if len(value) > _VALUE_LENGTH_MAX:
             raise Refused(
@@ -217,7 +216,7 @@ def _check_values(image: Image, one: ResourceChange, after: dict[str, str], conf
         _check_client_metrics(config, after)
     else:
         try:
-            # Only this layer is judged: the others count as they are.
+            # Only the changed layer is checked: the others were accepted before.
             on_cluster = image.config(BROKER, "") if one.resource_name else after
             config.with_dynamic(on_cluster=on_cluster, on_broker=after if one.resource_name else {})
         except InvalidConfig as invalid:
@@ -225,9 +224,10 @@ def _check_values(image: Image, one: ResourceChange, after: dict[str, str], conf
 
 
 def topic_config(config: Config, overrides: Mapping[str, str]) -> Config:
-    """What counts for a topic with these settings, if it may be given them. Raises `InvalidConfig`.
+    """The effective settings of a topic with these overrides. Raises `InvalidConfig` if they may not be set.
 
-    A topic that Kafka or an earlier release made may have what is refused here, and is served all the same."""
+    A topic that Kafka or an earlier release created may have overrides that are refused here. It is still served with
+    them."""
     after = config.for_topic(overrides)
     if after[TOPIC_SETTINGS["remote.storage.enable"]]:
         raise InvalidConfig(["remote.storage.enable=true: there is no tiered storage here; leave it out"])
@@ -263,9 +263,9 @@ def _check_client_metrics(config: Config, after: Mapping[str, str]) -> None:
 
 
 def config_of_broker(file: Config, image: Image, node_id: int) -> tuple[Config, list[str]]:
-    """What counts for a broker by its file and the image, and what of the image cannot count.
+    """The effective settings of a broker from its file and the image, and the problems of the settings left out.
 
-    Another release may have written what is not taken here; that must not keep the node from starting.
+    Another release may have written values that are invalid here. They must not prevent the node from starting.
     """
     layers = {"on_cluster": image.config(BROKER, ""), "on_broker": image.config(BROKER, str(node_id))}
     try:

@@ -1,9 +1,9 @@
-"""What the quorum itself notes in the metadata log and beside it: control records and the `quorum-state` file.
+"""The state of the quorum itself: the control records in the metadata log, and the `quorum-state` file.
 
 Rule 1: the first record of a leader's epoch is LeaderChange. Where voters are dynamic (kraft.version 1), the leader of
         the very first epoch also writes the quorum's version and its voters into the log.
-Rule 2: `quorum-state` is written before anything that follows from it: a vote or an epoch that is forgotten could be
-        given twice. With static voters (kraft.version 0) the file has data_version 0 and lists them.
+Rule 2: `quorum-state` is written before its contents have any effect. Otherwise a crash could lose a vote or an epoch,
+        and it could be given twice. With static voters (kraft.version 0) the file has data_version 0 and lists them.
 """
 
 import json
@@ -33,14 +33,14 @@ class Voter(NamedTuple):
     node_id: int
     directory_id: bytes = NO_UUID
     endpoints: tuple[tuple[str, str, int], ...] = ()
-    """Listener name, host and port of each."""
+    """Listener name, host and port of each endpoint."""
 
 
 Voters = tuple[Voter, ...]
 
 
 class QuorumState(NamedTuple):
-    """What a voter must not forget."""
+    """The epoch, leader and vote that a voter must not forget."""
 
     epoch: int
     leader_id: int = NOBODY
@@ -49,11 +49,11 @@ class QuorumState(NamedTuple):
 
 
 class BadQuorumState(ValueError):
-    """A `quorum-state` file that cannot be understood."""
+    """A `quorum-state` file that cannot be decoded."""
 
 
 class ControlRecords(NamedTuple):
-    """What the control records of one batch say, as far as a reader of the log needs it."""
+    """The contents of the control records of one batch that a reader of the log needs."""
 
     kraft_version: int | None = None
     voters: Voters | None = None
@@ -69,7 +69,7 @@ def leader_change(leader_id: int, voters: Voters) -> tuple[bytes, bytes]:
 
 
 def quorum_records(voters: Voters) -> list[tuple[bytes, bytes]]:
-    """That voters are dynamic, and who they are."""
+    """The control records with kraft.version 1 and with the voters."""
     version = KRaftVersionRecord(version=0, kraft_version=KRAFT_VERSIONS[-1])
     listed = VotersRecord(
         version=0,
@@ -99,7 +99,7 @@ def header_records(last_log_timestamp: int, voters: Voters | None) -> list[tuple
 
 
 def read_control_records(records: list[Record]) -> ControlRecords:
-    """Raises `CorruptBatch` where a value is not what its key says."""
+    """Decode control records. Raises `CorruptBatch` if a value does not have the type that its key states."""
     found = ControlRecords()
     for record in records:
         kind, value = control_type(record), record.value or b""
@@ -130,7 +130,7 @@ def _voters(record: VotersRecord) -> Voters:
 
 
 def encode_quorum_state(state: QuorumState, static_voters: Voters | None) -> bytes:
-    """As Kafka writes it; `static_voters` where kraft.version is 0."""
+    """The bytes of the file in Kafka's format. `static_voters` are listed if kraft.version is 0."""
     fields: dict[str, Any] = {"leaderId": state.leader_id, "leaderEpoch": state.epoch, "votedId": state.voted_id}
     if static_voters is None:
         fields |= {"votedDirectoryId": uuid_to_text(state.voted_directory_id), "data_version": 1}

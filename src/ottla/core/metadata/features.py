@@ -1,14 +1,15 @@
-"""The features of a cluster and their levels; the records a new cluster begins with.
+"""The features of a cluster and their levels, and the first records of a new cluster.
 
 Rule 1: names, ranges and levels are those of Kafka 4.3, so that its nodes can read what is written here.
-Rule 2: a cluster whose metadata.version is out of range is not opened: its records could not be written right.
-Rule 3: clients hear only of what is built. A level that Kafka wrote for the rest stays in the metadata, for its nodes.
+Rule 2: a cluster whose metadata.version is out of range is not opened: its records could not be written correctly.
+Rule 3: only implemented features are advertised to clients. Levels that Kafka wrote for others stay in the metadata.
 """
 
 from typing import Final
 
-from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.image import BROKER, METADATA_VERSION, FeatureRange, Image
+from ottla.core.metadata.records import MetadataRecord
+from ottla.core.runtime.decision import Decision
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import (
     AbortTransactionRecord,
@@ -35,13 +36,13 @@ SUPPORTED: Final = (
 _NOT_BUILT: Final = ("share.version", "streams.version")
 ADVERTISED: Final = tuple(feature for feature in SUPPORTED if feature.name not in _NOT_BUILT)
 LATEST_LEVEL: Final = 30
-_TRANSACTIONS_LEVEL: Final = 14  # 3.6-IV2: records may come in metadata transactions.
+_TRANSACTIONS_LEVEL: Final = 14  # 3.6-IV2: records may be part of metadata transactions.
 _RANGES: Final = {feature.name: feature for feature in SUPPORTED}
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class UnsupportedCluster(Exception):
-    """The cluster's features are not those of any version known here."""
+    """The cluster's feature levels are not supported by this release."""
 
 
 def is_advertised(name: str) -> bool:
@@ -62,14 +63,14 @@ def bootstrap_records() -> list[MetadataRecord]:
 
 
 def activate(image: Image, bootstrap: list[MetadataRecord], min_insync_replicas: int) -> Decision[None]:
-    """What a new leader writes first: into an empty log its first records, after a torn transaction its end."""
+    """The first records of a new leader: those of a new cluster, or the abort of an unfinished metadata transaction."""
     if image.level:
         torn = [AbortTransactionRecord(reason="Controller failover")] if image.in_transaction else []
-        return Decision(torn, None)
+        return Decision(None, torn)
     levels = {record.name: record.feature_level for record in bootstrap if isinstance(record, FeatureLevelRecord)}
     first = list(bootstrap)
     if levels.get(ELR_VERSION, 0) > 0:
-        # Eligible leaders follow from the cluster's own value, which no broker may then differ from.
+        # Eligible leader replicas depend on the value of the cluster, so no broker may have another value.
         first.append(
             ConfigRecord(
                 resource_type=BROKER, resource_name="", name="min.insync.replicas", value=str(min_insync_replicas)
@@ -79,7 +80,7 @@ def activate(image: Image, bootstrap: list[MetadataRecord], min_insync_replicas:
         first = [BeginTransactionRecord(name="Bootstrap records"), *first, EndTransactionRecord()]
         if image.in_transaction:
             first.insert(0, AbortTransactionRecord(reason="Controller failover"))
-    return Decision(first, None)
+    return Decision(None, first)
 
 
 def check_supported(image: Image) -> None:
@@ -94,11 +95,11 @@ def check_supported(image: Image) -> None:
 
 
 UPDATES_MAX: Final = 100
-"""In one request."""
+"""Maximum number of features that one request may update."""
 
 
 class FeatureUpdate:
-    """One feature that is to get another level, as UpdateFeatures asks for it."""
+    """A change of the level of one feature, requested by UpdateFeatures."""
 
     __slots__ = ("level", "name", "upgrade_type")
 
@@ -107,18 +108,18 @@ class FeatureUpdate:
 
 
 def update_features(image: Image, updates: list[FeatureUpdate], *, validate_only: bool) -> Decision[Refused | None]:
-    """All of the updates or none; the reply says what is wrong with the first bad one."""
+    """Apply all of the updates or none. The reply is the error of the first invalid update."""
     if len(updates) > UPDATES_MAX:
         reason = f"more than {UPDATES_MAX} features; this cluster has {len(_RANGES)}"
-        return Decision([], Refused(Error.INVALID_REQUEST, reason))
+        return Decision(Refused(Error.INVALID_REQUEST, reason))
     records: list[MetadataRecord] = []
-    for update in {update.name: update for update in updates}.values():  # Named twice, the last counts, as in Kafka.
+    for update in {update.name: update for update in updates}.values():  # The last of each name counts, as in Kafka.
         try:
             _check_update(image, update)
         except Refused as refusal:
-            return Decision([], refusal)
+            return Decision(refusal)
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
-    return Decision([] if validate_only else records, None)
+    return Decision(None, [] if validate_only else records)
 
 
 def _check_update(image: Image, update: FeatureUpdate) -> None:

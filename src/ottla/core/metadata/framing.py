@@ -1,13 +1,13 @@
-"""How a metadata record stands in its log: frame version, type and version as unsigned varints, then the message.
+"""The encoding of a metadata record in the log: frame version, type and version as unsigned varints, then the message.
 
-Rule 1: the version a record is written in follows from the cluster's `metadata.version`, so that every node that
+Rule 1: the cluster's `metadata.version` determines the version in which a record is written, so that every node that
         supports that level can read it.
-Rule 2: a record that cannot be read is a fault, never skipped: the state after it would be somebody else's.
+Rule 2: a record that cannot be decoded is a fault. It is never skipped, because the image after it would be wrong.
 """
 
 from typing import Final
 
-from ottla.core.metadata.decision import MetadataRecord
+from ottla.core.metadata.records import MetadataRecord
 from ottla.wire.codec import Malformed, UnsupportedVersion, decode, encode
 from ottla.wire.records import metadata
 from ottla.wire.records.metadata import (
@@ -21,15 +21,15 @@ from ottla.wire.schema import message_of
 _FRAME_VERSION: Final = 1
 _VARINT_SHIFT_MAX: Final = 35
 
-# Levels of metadata.version from which on a record has another version.
+# Levels of metadata.version at which the version of a record changes.
 ZK_MIGRATION_LEVEL: Final = 8  # 3.4-IV0
 DIRECTORY_LEVEL: Final = 17  # 3.7-IV2
 ELR_LEVEL: Final = 23  # 4.0-IV1
 CORDON_LEVEL: Final = 30  # 4.3-IV0
 
 
-class BadRecord(ValueError):
-    """Bytes that are no metadata record known here."""
+class BadMetadataRecord(ValueError):
+    """The bytes are not a metadata record of a known type and version."""
 
 
 RECORD_CLASSES: Final[dict[int, type]] = {
@@ -46,7 +46,7 @@ def encode_record(record: MetadataRecord, level: int) -> bytes:
     record_type = message_of(type(record)).record_type
     assert record_type is not None, f"{type(record).__name__} is no metadata record"
     version = record_version(record, level)
-    head = bytes((_FRAME_VERSION, record_type, version))  # Each fits one byte of a varint.
+    head = bytes((_FRAME_VERSION, record_type, version))  # Each varint takes one byte.
     return head + encode(record, version)
 
 
@@ -58,7 +58,7 @@ def record_version(record: MetadataRecord, level: int) -> int:
             4 if level >= CORDON_LEVEL else 3 if level >= DIRECTORY_LEVEL else 2 if level >= ZK_MIGRATION_LEVEL else 1
         )
     if isinstance(record, BrokerRegistrationChangeRecord):
-        # The first version that carries what is said, as Kafka chooses it.
+        # As in Kafka, the lowest version that has the fields which are set.
         if record.cordoned_log_dirs is not None:
             return 3
         return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
@@ -67,19 +67,19 @@ def record_version(record: MetadataRecord, level: int) -> int:
 
 def decode_record(value: bytes | None) -> MetadataRecord:
     if value is None:
-        raise BadRecord("a metadata record without a value")
+        raise BadMetadataRecord("a metadata record without a value")
     frame_version, position = _unsigned(value, 0)
     record_type, position = _unsigned(value, position)
     version, position = _unsigned(value, position)
     if frame_version != _FRAME_VERSION:
-        raise BadRecord(f"frame version {frame_version}; {_FRAME_VERSION} is known")
+        raise BadMetadataRecord(f"frame version {frame_version}; {_FRAME_VERSION} is known")
     cls = RECORD_CLASSES.get(record_type)
     if cls is None:
-        raise BadRecord(f"record type {record_type} is unknown: a newer release wrote it")
+        raise BadMetadataRecord(f"record type {record_type} is unknown: a newer release wrote it")
     try:
         return decode(cls, version, value[position:])
     except (Malformed, UnsupportedVersion) as error:
-        raise BadRecord(str(error)) from error
+        raise BadMetadataRecord(str(error)) from error
 
 
 def _unsigned(data: bytes, position: int) -> tuple[int, int]:
@@ -91,4 +91,4 @@ def _unsigned(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position
         shift += 7
-    raise BadRecord(f"no whole varint at byte {position} of {len(data)}")
+    raise BadMetadataRecord(f"no whole varint at byte {position} of {len(data)}")

@@ -1,19 +1,20 @@
-"""The image: all that the metadata log says, replayed.
+"""The image: the state of the cluster, built by replaying the metadata log.
 
-Rule 1: `replay` is the only mutator, live and at load, from the log and from a snapshot. So a replayed prefix of the
-        log, or a snapshot and the rest, gives the same image.
-Rule 2: records between BeginTransactionRecord and EndTransactionRecord count when the end is replayed, all at once;
-        after AbortTransactionRecord they never did.
-Rule 3: a record that contradicts the image raises `BadMetadata`: going on would build on a state nobody decided.
-Rule 4: what is looked up is immutable (tuples); who lists topics or brokers gets them sorted, so that no order
-        depends on history.
+Rule 1: `replay` is the only mutator, live and at load, from the log and from a snapshot. So a prefix of the log gives
+        the same image as a snapshot and the rest of that prefix.
+Rule 2: records between BeginTransactionRecord and EndTransactionRecord take effect all at once when the end is
+        replayed. AbortTransactionRecord discards them.
+Rule 3: a record that contradicts the image raises `BadMetadata`, because the state after it would not be one that the
+        controller decided on.
+Rule 4: results of queries are immutable (tuples). Lists of topics and brokers are sorted, so that no order depends on
+        history.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.names import collision_key
+from ottla.core.metadata.records import MetadataRecord
 from ottla.wire.records import metadata as records
 from ottla.wire.types import NO_UUID
 from ottla.wire.uuids import uuid_to_text
@@ -21,9 +22,9 @@ from ottla.wire.uuids import uuid_to_text
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
 UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
-"""A replica whose broker has not said yet in which of its directories it is."""
+"""Directory of a replica whose broker has not yet reported the directory."""
 LOST_DIRECTORY = bytes(15) + b"\x02"
-"""A replica that its broker has and cannot use."""
+"""Directory of a replica that its broker cannot use."""
 METADATA_VERSION = "metadata.version"
 
 TOPIC = 2
@@ -34,7 +35,7 @@ GROUP = 32
 
 
 class BadMetadata(Exception):
-    """A record that contradicts what was replayed before it."""
+    """A record that contradicts the records replayed before it."""
 
 
 class Partition(NamedTuple):
@@ -44,7 +45,7 @@ class Partition(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     directories: tuple[bytes, ...]
-    """Per replica; empty in clusters that do not assign them."""
+    """One per replica; empty in clusters that do not assign directories."""
     removing: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
@@ -64,7 +65,7 @@ class Topic:
         return f"<topic {self.name} {uuid_to_text(self.topic_id)}, {len(self.partitions)} partitions>"
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     name: str
     host: str
     port: int
@@ -81,7 +82,7 @@ class Broker(NamedTuple):
     broker_id: int
     incarnation_id: bytes
     epoch: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BrokerEndpoint, ...]
     features: tuple[FeatureRange, ...]
     rack: str | None
     fenced: bool
@@ -91,10 +92,10 @@ class Broker(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """May be in sync and lead."""
+        """Whether the broker may be in sync and lead."""
         return not self.fenced and not self.in_controlled_shutdown
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> BrokerEndpoint | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
@@ -103,13 +104,13 @@ class Image:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.collisions: dict[str, dict[str, None]] = {}
-        """Names that collide, by what they have in common; the inner dictionary is an ordered set."""
+        """Topic names by their `collision_key`. The inner dictionary is an ordered set."""
         self.brokers: dict[int, Broker] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        """By resource type and name; the broker named "" stands for all brokers."""
+        """Settings by resource type and name. The broker name "" stands for all brokers."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
-        # What is kept as it was written, because nothing here looks into it yet.
+        # Kept as records, because nothing uses their contents yet.
         self.controllers: dict[int, records.RegisterControllerRecord] = {}
         self.quotas: dict[tuple[tuple[tuple[str, str | None], ...], str], records.ClientQuotaRecord] = {}
         self.acls: dict[bytes, records.AccessControlEntryRecord] = {}
@@ -117,7 +118,24 @@ class Image:
         self.tokens: dict[str, records.DelegationTokenRecord] = {}
         self._transaction: list[MetadataRecord] | None = None
 
-    # Asking.
+    def copy(self) -> "Image":
+        """An independent image with the same contents: a replay in one does not affect the other."""
+        other = Image()
+        for name, topic in self.topics.items():
+            twin = Topic(name, topic.topic_id)
+            twin.partitions = dict(topic.partitions)
+            other.topics[name] = other.topics_by_id[topic.topic_id] = twin
+        other.collisions = {key: dict(names) for key, names in self.collisions.items()}
+        other.brokers = dict(self.brokers)
+        other.configs = {resource: dict(settings) for resource, settings in self.configs.items()}
+        other.features = dict(self.features)
+        other.next_producer_id = self.next_producer_id
+        other.controllers, other.quotas, other.acls = dict(self.controllers), dict(self.quotas), dict(self.acls)
+        other.scram, other.tokens = dict(self.scram), dict(self.tokens)
+        other._transaction = None if self._transaction is None else list(self._transaction)
+        return other
+
+    # Queries.
 
     @property
     def level(self) -> int:
@@ -126,7 +144,7 @@ class Image:
 
     @property
     def in_transaction(self) -> bool:
-        """Records were begun whose end has not been replayed."""
+        """Whether a metadata transaction was opened whose end has not been replayed."""
         return self._transaction is not None
 
     def topic_names(self) -> list[str]:
@@ -136,7 +154,7 @@ class Image:
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if not self.brokers[broker_id].fenced]
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
-        """What was set for a resource, by setting; later changes do not change what was told."""
+        """A copy of the settings of a resource; later changes do not affect it."""
         return dict(self.configs.get((resource_type, name), ()))
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
@@ -147,13 +165,13 @@ class Image:
         return found.partitions.get(partition) if found is not None else None
 
     def partitions(self) -> Iterator[tuple[Topic, int, Partition]]:
-        """All partitions, by the name of their topic and their number."""
+        """All partitions, sorted by topic name and index."""
         for name in self.topic_names():
             topic = self.topics[name]
             for index in sorted(topic.partitions):
                 yield topic, index, topic.partitions[index]
 
-    # Changing.
+    # Changes.
 
     def replay(self, record: MetadataRecord) -> None:
         kind = type(record)
@@ -256,7 +274,8 @@ class Image:
             incarnation_id=record.incarnation_id,
             epoch=record.broker_epoch,
             endpoints=tuple(
-                Endpoint(point.name, point.host, point.port, point.security_protocol) for point in record.end_points
+                BrokerEndpoint(point.name, point.host, point.port, point.security_protocol)
+                for point in record.end_points
             ),
             features=tuple(
                 FeatureRange(feature.name, feature.min_supported_version, feature.max_supported_version)
@@ -337,7 +356,7 @@ class Image:
         self.tokens.pop(record.token_id, None)
 
     def _nothing(self, record: MetadataRecord) -> None:
-        """Said for the log's sake, or by a part of Kafka that is gone."""
+        """Handles records without effect: NoOpRecord, and those of the migration from ZooKeeper."""
 
     def _topic(self, topic_id: bytes) -> Topic:
         try:
@@ -358,14 +377,14 @@ def _changed(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def directory_of(partition: Partition, broker_id: int) -> bytes:
-    """In which of its directories a broker has its replica; the zero id where that is not recorded."""
+    """The directory in which a broker has its replica; the zero id if that is not recorded."""
     if broker_id not in partition.replicas or not partition.directories:
         return NO_UUID
     return partition.directories[partition.replicas.index(broker_id)]
 
 
 def is_online(partition: Partition, broker: Broker) -> bool:
-    """Whether a broker can use the directory in which it has its replica, as far as it has told."""
+    """Whether a broker can use the directory of its replica, as far as it has reported that."""
     directory = directory_of(partition, broker.broker_id)
     if directory in (NO_UUID, UNASSIGNED_DIRECTORY) or not broker.directories:
         return True

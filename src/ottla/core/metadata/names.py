@@ -1,4 +1,4 @@
-"""Which names a topic may have, as Kafka has it.
+"""The rules for names of topics, which are those of Kafka.
 
 Rule 1: 1 to 249 letters, digits, dots, underscores and hyphens; never "." or "..": a topic is a directory.
 Rule 2: names that differ only in "." and "_" collide, because metrics write both the same way.
@@ -25,7 +25,7 @@ def is_internal(name: str) -> bool:
 
 
 def name_fault(name: str) -> str | None:
-    """Why no topic can have this name; None if one can."""
+    """The reason why the name is invalid; None if it is valid."""
     if not name:
         return "a topic needs a name"
     if name in (".", ".."):
@@ -43,5 +43,5 @@ def check_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str | None:
-    """What colliding names have in common; None for a name that cannot collide."""
+    """A key that is equal for names that collide; None for a name that cannot collide."""
     return name.replace(".", "_") if "." in name or "_" in name else None

@@ -1,11 +1,12 @@
-"""Where the replicas of new partitions go.
+"""Chooses the brokers for the replicas of new partitions.
 
-Rule 1: no two replicas of a partition on one broker; the first one, who leads, on a broker that is not fenced.
-Rule 2: racks take turns, and brokers within a rack: each partition begins one rack and one broker further than the one
-        before it. Where both begin is up to chance, so that small topics do not pile up on the first broker.
-Rule 3: when every broker has led once, the orders are shuffled: otherwise a broker's partitions would all fall to the
-        same neighbour when it fails.
-Rule 4: fenced brokers come last within their rack, and only where others do not suffice.
+Rule 1: no two replicas of a partition are on one broker. The first one, which leads, is on a broker that is not fenced.
+Rule 2: replicas are placed round-robin over the racks, and over the brokers within a rack. Each partition starts one
+        rack and one broker after the previous partition. Both start positions are random, so that the partitions of
+        small topics do not all go to the first broker.
+Rule 3: the orders are shuffled each time every broker has led once. Otherwise, when a broker fails, the same neighbour
+        would take over all its partitions.
+Rule 4: fenced brokers come last within their rack, and get replicas only if the others do not suffice.
 """
 
 from collections.abc import Iterable
@@ -17,14 +18,14 @@ from ottla.wire.errors import Error, Refused
 T = TypeVar("T")
 
 
-class Chance(Protocol):
+class PlacementRandom(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
 class Usable:
     """The brokers that may get replicas, by rack."""
 
-    def __init__(self, brokers: Iterable[Broker], chance: Chance) -> None:
+    def __init__(self, brokers: Iterable[Broker], chance: PlacementRandom) -> None:
         listed = sorted((broker for broker in brokers if _usable(broker)), key=lambda broker: broker.broker_id)
         racks: dict[str | None, _Rack] = {}
         for broker in listed:
@@ -40,7 +41,7 @@ class Usable:
             rack.start_by(chance)
 
     def place(self, replication_factor: int) -> list[int]:
-        """The replicas of one more partition."""
+        """The brokers for the replicas of the next partition, the leader first."""
         self._check(replication_factor)
         if self._epoch and self._epoch % self.alive == 0:
             _shuffle(self._racks, self._chance)
@@ -50,7 +51,7 @@ class Usable:
         self._offset %= len(self._racks)
         first_rack, leader = self._leader()
         replicas, turn = [leader], self._offset
-        skip: int | None = first_rack  # Its turn is over for the first round: it has the leader.
+        skip: int | None = first_rack  # Skipped once in the first round, because it already has the leader.
         while len(replicas) < replication_factor:
             if turn == skip:
                 skip = None
@@ -84,7 +85,7 @@ class Usable:
 
 
 class _Ring:
-    """Brokers that take turns; each partition (`epoch`) sees every one of them once at most."""
+    """Brokers in round-robin order. A partition, identified by `epoch`, gets each broker at most once."""
 
     def __init__(self) -> None:
         self.brokers: list[int] = []
@@ -92,7 +93,7 @@ class _Ring:
         self._taken = 0
         self._offset = 0
 
-    def start_by(self, chance: Chance) -> None:
+    def start_by(self, chance: PlacementRandom) -> None:
         if self.brokers:
             self._offset = chance.randrange(len(self.brokers))
 
@@ -111,7 +112,7 @@ class _Rack:
         self.alive = _Ring()
         self.fenced = _Ring()
 
-    def start_by(self, chance: Chance) -> None:
+    def start_by(self, chance: PlacementRandom) -> None:
         self.alive.start_by(chance)
         self.fenced.start_by(chance)
 
@@ -121,7 +122,7 @@ class _Rack:
 
 
 def default_directory(image: Image, broker_id: int) -> bytes:
-    """Where a broker's new replica is: known at once where it has one directory only."""
+    """The directory of a broker's new replica: its only directory, or else UNASSIGNED_DIRECTORY."""
     broker = image.brokers.get(broker_id)
     if broker is not None and len(broker.directories) == 1:
         return broker.directories[0]
@@ -133,7 +134,7 @@ def _usable(broker: Broker) -> bool:
     return not broker.in_controlled_shutdown and not all_cordoned
 
 
-def _shuffle(items: list[T], chance: Chance) -> None:
+def _shuffle(items: list[T], chance: PlacementRandom) -> None:
     for index in range(len(items) - 1, 0, -1):
         other = chance.randrange(index + 1)
         items[index], items[other] = items[other], items[index]

@@ -1,13 +1,13 @@
-"""Producer ids are given to brokers in blocks, so that most are handed out without asking.
+"""Allocates producer ids to brokers in blocks, so that a broker can assign most ids without a request.
 
-Rule 1: no id is ever given twice. A block belongs to the broker from the moment its record is committed; what the
-        broker has not used when it stops is lost, not given again.
+Rule 1: no id is ever allocated twice. A block belongs to the broker as soon as its record is committed. The ids that
+        the broker has not used when it stops are lost.
 """
 
 from typing import Final, NamedTuple
 
-from ottla.core.metadata.decision import Decision
 from ottla.core.metadata.image import Image
+from ottla.core.runtime.decision import Decision
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ProducerIdsRecord
 
@@ -32,4 +32,4 @@ def allocate(image: Image, broker_id: int, broker_epoch: int) -> Decision[Produc
     if first > _LONG_MAX - BLOCK_SIZE:
         raise Refused(Error.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + BLOCK_SIZE)
-    return Decision([record], ProducerIdBlock(first))
+    return Decision(ProducerIdBlock(first), [record])

@@ -1,10 +1,10 @@
-"""An image as records, and as the batches of a snapshot file `NNNNNNNNNNNNNNNNNNNN-EEEEEEEEEE.checkpoint`.
+"""Converts an image to records, and to the batches of a snapshot file `NNNNNNNNNNNNNNNNNNNN-EEEEEEEEEE.checkpoint`.
 
-Rule 1: the records, replayed into an empty image, give the same image. They stand in Kafka's order, features first.
+Rule 1: the records, replayed into an empty image, give the same image. They are in Kafka's order, features first.
 Rule 2: a snapshot begins with a control batch (header; with dynamic voters also the quorum's version and voters) and
-        ends with a footer. Without the footer it was never finished and counts for nothing.
-Rule 3: its offsets are its own and begin with 0; its name says up to which offset of the log, and in which epoch, it
-        stands for the log. `bootstrap.checkpoint`, the records a new log begins with, has the same form.
+        ends with a footer. A file without the footer is unfinished and is not read.
+Rule 3: offsets in a snapshot start at 0. Its name contains the end offset and the epoch of the part of the log that it
+        replaces. `bootstrap.checkpoint`, with the first records of a new log, has the same format.
 """
 
 import re
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.core.metadata.control import Voters, header_records, read_control_records
-from ottla.core.metadata.decision import MetadataRecord
-from ottla.core.metadata.framing import DIRECTORY_LEVEL, BadRecord, decode_record, encode_record
+from ottla.core.metadata.framing import DIRECTORY_LEVEL, BadMetadataRecord, decode_record, encode_record
 from ottla.core.metadata.image import METADATA_VERSION, Broker, Image, Partition, Topic
+from ottla.core.metadata.records import MetadataRecord
 from ottla.kernel import (
     BatchBuilder,
     ControlType,
@@ -38,12 +38,12 @@ _BATCH_RECORDS_MAX: Final = 1024
 _BATCH_BYTES_MAX: Final = 1 << 20
 
 
-class BadSnapshot(ValueError):
-    """A file that is no whole snapshot."""
+class BadMetadataSnapshot(ValueError):
+    """The file is not a complete snapshot."""
 
 
 class SnapshotId(NamedTuple):
-    """Everything before `end_offset` is in it; `epoch` is that of the last record before it."""
+    """The snapshot contains the log before `end_offset`; `epoch` is the epoch of the last record before it."""
 
     end_offset: int
     epoch: int
@@ -181,18 +181,18 @@ def read_last_offset(batch: bytes) -> int:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Raises `BadSnapshot` for anything but a whole one."""
+    """Decode a snapshot file. Raises `BadMetadataSnapshot` if the bytes are not a complete snapshot."""
     scanned = scan(data)
     if scanned.fault is not None or scanned.consumed != len(data):
-        raise BadSnapshot(f"byte {scanned.consumed} of {len(data)}: {scanned.fault or 'cut off'}")
+        raise BadMetadataSnapshot(f"byte {scanned.consumed} of {len(data)}: {scanned.fault or 'cut off'}")
     contents: list[MetadataRecord] = []
     timestamp, voters, finished, position = -1, None, False, 0
     try:
         for header in scanned.headers:
             if finished:
-                raise BadSnapshot("records follow the footer")
+                raise BadMetadataSnapshot("records follow the footer")
             if not crc_ok(data, position, header.size):
-                raise BadSnapshot(f"wrong CRC at byte {position}")
+                raise BadMetadataSnapshot(f"wrong CRC at byte {position}")
             batch = read_records(data, header, position)
             position += header.size
             if header.is_control:
@@ -202,8 +202,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
                 finished = control.is_footer
             else:
                 contents += [decode_record(record.value) for record in batch]
-    except (CorruptBatch, BadRecord) as error:
-        raise BadSnapshot(str(error)) from error
+    except (CorruptBatch, BadMetadataRecord) as error:
+        raise BadMetadataSnapshot(str(error)) from error
     if not finished:
-        raise BadSnapshot("no footer: it was never finished")
+        raise BadMetadataSnapshot("no footer: it was never finished")
     return Snapshot(timestamp, voters, contents)

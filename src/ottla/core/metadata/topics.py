@@ -1,13 +1,12 @@
-"""Topics are made, grown and deleted.
+"""Decisions about topics: creating, adding partitions, deleting.
 
-Rule 1: every item of a request has its own outcome; one that fails takes nothing else with it. An item that stands
-        twice fails each time: nobody can tell which one was meant.
-Rule 2: a topic is one run of records: TopicRecord, its settings, its partitions.
-Rule 3: the answer of `validate_only` is the answer of the real thing, without the records.
-Rule 4: where a request leaves the number of replicas open, a topic gets three, or one per broker if there are fewer.
+Rule 1: every item of a request has its own outcome. An item that fails does not affect the others. An item that occurs
+        twice fails each time, because it is not known which one is intended.
+Rule 2: the records of a topic are consecutive: TopicRecord, its settings, its partitions.
+Rule 3: with `validate_only` the response is the same, and nothing is written.
+Rule 4: if a request does not set the number of replicas, a topic gets three, or one per broker if there are fewer.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -15,14 +14,12 @@ from ottla.config import NUM_PARTITIONS, Config
 from ottla.config.replication import DEFAULT_REPLICATION_FACTOR
 from ottla.core.metadata.config_entries import topic_entries
 from ottla.core.metadata.configs import CHANGES_MAX, topic_config
-from ottla.core.metadata.decision import Decision, MetadataRecord
 from ottla.core.metadata.image import TOPIC, Image, Partition, Topic
 from ottla.core.metadata.names import CLUSTER_METADATA, check_name, collision_key
-from ottla.core.metadata.placement import Chance, Usable, default_directory
+from ottla.core.metadata.placement import PlacementRandom, Usable, default_directory
+from ottla.core.metadata.records import MetadataRecord
 from ottla.core.metadata.snapshot import partition_record
 from ottla.wire.api.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
@@ -30,10 +27,8 @@ from ottla.wire.api.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
 )
-from ottla.wire.api.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.wire.api.delete_topics import DeletableTopicResult
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
 from ottla.wire.rows import Shared
@@ -45,30 +40,20 @@ _OPEN: Final = -1  # The request leaves it to the broker.
 
 
 Named = tuple[str | None, bytes]
-"""A topic by its name or by its id."""
+"""A topic given by its name or by its id."""
 Described = dict[tuple[tuple[str, str], ...], Shared[CreatableTopicConfigs]]
-"""By the overrides of a topic."""
+"""Descriptions of settings, by the overrides of a topic."""
 
 
 class Surroundings(NamedTuple):
-    """What making topics needs beside the image."""
+    """The inputs for creating topics other than the image."""
 
     config: Config
-    chance: Chance
+    chance: PlacementRandom
     new_id: Callable[[], bytes]
 
 
-# Making.
-
-
-def create_topics(image: Image, request: CreateTopicsRequest, around: Surroundings) -> Decision[CreateTopicsResponse]:
-    named = Counter(topic.name for topic in request.topics)
-    once = [topic for topic in request.topics if named[topic.name] == 1]
-    check_size(sum(partitions_wanted(topic, around.config) for topic in once))
-    records, results = create_each(image, once, around, {}, {})
-    results += [named_twice(name) for name, count in named.items() if count > 1]
-    reply = CreateTopicsResponse(throttle_time_ms=0, topics=results)
-    return Decision([] if request.validate_only else records, reply)
+# Creating.
 
 
 def create_each(
@@ -78,8 +63,8 @@ def create_each(
     new_names: dict[str, str],
     described: Described,
 ) -> tuple[list[MetadataRecord], list[CreatableTopicResult]]:
-    """Topics that are named once each. The last two arguments are what the parts of one request have in common: names
-    that may collide, and descriptions."""
+    """Create topics, each of which is named once in the request. All slices of a request share `described` and
+    `new_names`, with which later names may collide."""
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     for topic in topics:
@@ -146,7 +131,7 @@ def _create_topic(
 
 
 def _described(overrides: dict[str, str], config: Config, described: Described) -> Shared[CreatableTopicConfigs]:
-    """The settings that count for a topic; those of topics with the same overrides are the same."""
+    """The effective settings of a topic. Topics with the same overrides share one description."""
     key = tuple(overrides.items())
     if key not in described:
         described[key] = Shared(
@@ -189,7 +174,7 @@ def _overrides(topic: CreatableTopic) -> dict[str, str]:
 
 
 def _assigned(image: Image, topic: CreatableTopic) -> list[list[int]]:
-    """The replicas per partition as the request lists them."""
+    """The replicas of each partition, listed in the request."""
     if topic.replication_factor != _OPEN or topic.num_partitions != _OPEN:
         raise Refused(
             Error.INVALID_REQUEST,
@@ -227,7 +212,7 @@ def _check_assignment(image: Image, index: int, replicas: list[int], replication
 
 
 def _placed(image: Image, topic: CreatableTopic, around: Surroundings) -> list[list[int]]:
-    """The replicas per partition as placement chooses them."""
+    """The replicas of each partition, chosen by placement."""
     if topic.replication_factor < _OPEN or topic.replication_factor == 0:
         raise Refused(Error.INVALID_REPLICATION_FACTOR, "at least one replica is needed, or -1 for the default")
     if topic.num_partitions < _OPEN or topic.num_partitions == 0:
@@ -263,20 +248,10 @@ def failed_topic(name: str, refusal: Refused) -> CreatableTopicResult:
 # Growing.
 
 
-def create_partitions(
-    image: Image, request: CreatePartitionsRequest, chance: Chance
-) -> Decision[CreatePartitionsResponse]:
-    named = Counter(topic.name for topic in request.topics)
-    distinct = {topic.name: topic for topic in request.topics}.values()
-    records, results = grow_each(image, distinct, chance, named)
-    reply = CreatePartitionsResponse(throttle_time_ms=0, results=results)
-    return Decision([] if request.validate_only else records, reply)
-
-
 def grow_each(
-    image: Image, topics: Iterable[CreatePartitionsTopic], chance: Chance, named: Mapping[str, int]
+    image: Image, topics: Iterable[CreatePartitionsTopic], chance: PlacementRandom, named: Mapping[str, int]
 ) -> tuple[list[MetadataRecord], list[CreatePartitionsTopicResult]]:
-    """`named` tells how often each stands in the request."""
+    """Add partitions to topics. `named` has the number of times that each topic occurs in the request."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
     twice = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")
@@ -297,7 +272,7 @@ def grow_each(
     return records, results
 
 
-def _grow(image: Image, wanted: CreatePartitionsTopic, chance: Chance) -> list[MetadataRecord]:
+def _grow(image: Image, wanted: CreatePartitionsTopic, chance: PlacementRandom) -> list[MetadataRecord]:
     topic = image.topics.get(wanted.name)
     if topic is None:
         raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
@@ -331,18 +306,8 @@ def _grow(image: Image, wanted: CreatePartitionsTopic, chance: Chance) -> list[M
 # Deleting.
 
 
-def delete_topics(image: Image, request: DeleteTopicsRequest) -> Decision[DeleteTopicsResponse]:
-    """Topics by name or by id. What is named twice, also once each way, is not deleted."""
-    asked: list[Named] = [(name, NO_UUID) for name in request.topic_names] + [
-        (topic.name, topic.topic_id) for topic in request.topics
-    ]
-    repeated, hits = Counter(asked), Counter(hit for one in asked if (hit := found_id(image, one)) is not None)
-    records, results = delete_each(image, repeated, repeated, hits)
-    return Decision(records, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
-
-
 def found_id(image: Image, named: Named) -> bytes | None:
-    """The id of the topic that is meant, if there is one."""
+    """The id of the topic with this name or id; None if there is none."""
     topic = _find(image, *named)
     return topic.topic_id if isinstance(topic, Topic) else None
 
@@ -350,14 +315,14 @@ def found_id(image: Image, named: Named) -> bytes | None:
 def delete_each(
     image: Image, topics: Iterable[Named], repeated: Mapping[Named, int], hits: Mapping[bytes, int]
 ) -> tuple[list[MetadataRecord], list[DeletableTopicResult]]:
-    """`repeated` and `hits` tell how often each stands in the request, by what it is named by and by its id."""
+    """Delete topics. `repeated` counts how often the request has each name or id, `hits` how often each topic."""
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
     for name, topic_id in topics:
         topic = _find(image, name, topic_id)
         if (name is None) == (topic_id == NO_UUID):
             assert isinstance(topic, Refused), "named by both or by neither"
-            results += [_deleted(name, topic_id, topic)] * repeated[name, topic_id]  # Each time, as in Kafka.
+            results += [_deleted(name, topic_id, topic)] * repeated[name, topic_id]  # Answered each time, as in Kafka.
             continue
         if repeated[name, topic_id] > 1:
             topic = Refused(Error.INVALID_REQUEST, "the topic is named more than once in the request")

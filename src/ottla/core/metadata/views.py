@@ -1,9 +1,9 @@
-"""The image as clients see it through one listener: brokers, topics, leaders.
+"""The view of the image that clients of one listener get: brokers, topics, leaders.
 
-Rule 1: a broker is told to a client only by an address of the listener the client came through.
+Rule 1: a client gets only addresses of the listener that it is connected to.
 Rule 2: a replica is offline when its broker is unknown, fenced, without that listener, or has lost the directory.
-Rule 3: old clients are told less: version 0 leaves out replicas that cannot be reached and says so, versions before 6
-        do not know LISTENER_NOT_FOUND.
+Rule 3: older versions have fewer features. Version 0 leaves out unreachable replicas and reports that as an error.
+        Versions before 6 do not have LISTENER_NOT_FOUND.
 """
 
 from typing import Final
@@ -96,8 +96,8 @@ def _offline(image: Image, partition: Partition, listener: str) -> list[int]:
 
 
 class PartitionsPage:
-    """One page of DescribeTopicPartitions: topics in the order in which they are added, at most `limit` partitions; the
-    cursor says where the next page begins."""
+    """One page of DescribeTopicPartitions. It has the topics in the order in which they are added, and at most `limit`
+    partitions. The cursor is the start of the next page."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class PartitionsPage:
         self._cursor: Cursor | None = None
 
     def is_full_before(self, name: str) -> bool:
-        """Add a topic, or as many of its partitions as there is room for; whether there is no room for the next."""
+        """Add a topic, or as many of its partitions as fit. Returns whether the page is full."""
         if self._left <= 0:
             self._cursor = Cursor(topic_name=name, partition_index=0)
             return True

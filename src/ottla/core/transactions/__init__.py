@@ -1,1 +1,1 @@
-"""Transactions: which producer holds a transactional id, what its transaction has written to, and how it ends."""
+"""Transactions: the producer of each transactional id, the partitions of its transaction, and how it ends."""

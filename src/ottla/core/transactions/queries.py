@@ -1,4 +1,4 @@
-"""Which transactions ListTransactions tells of."""
+"""The filters of ListTransactions."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,19 +8,19 @@ from ottla.core.transactions.transaction import STATE_BY_LABEL, Transaction
 
 
 class Filters(NamedTuple):
-    """What is empty does not restrict."""
+    """The filters of a request. An empty filter does not restrict the list."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     longer_than_ms: int = -1
-    """By the time since the start; one that has not begun counts as begun at the beginning of time, as in Kafka."""
+    """Minimum time since the start, in ms. As in Kafka, the start of an id without a transaction is time 0."""
     pattern: str = ""
 
     def unknown_states(self) -> frozenset[str]:
         return self.states - STATE_BY_LABEL.keys()
 
     def matcher(self) -> Callable[[str, Transaction, int], bool]:
-        """Refused with INVALID_REGULAR_EXPRESSION if the pattern is none."""
+        """Raises Refused with INVALID_REGULAR_EXPRESSION if the pattern cannot be compiled."""
         pattern = compile_pattern(self.pattern, "TransactionalIdPattern") if self.pattern else None
 
         def matches(transactional_id: str, transaction: Transaction, now_ms: int) -> bool:

@@ -1,21 +1,23 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-Rule 1: an id has one producer: InitProducerId takes it over, ends what the one before left open, and fences it.
-Rule 2: a request counts if it names the producer id and epoch that the log knows. In version 2 an EndTxn with the epoch
-        before is the last one sent again; with the same epoch it is about the next transaction (KAFKA-17754).
-Rule 3: while a prepared transaction waits for its markers, whoever wants anything is told to come back. What was
-        prepared when the shard was loaded waits for its markers like everything else.
-Rule 4: transactions that take too long are aborted, ids that nobody uses are forgotten; both are looked for at
-        intervals, as Kafka does.
+Rule 1: an id has one producer. InitProducerId fences the previous producer and aborts its open transaction.
+Rule 2: a request is accepted if its producer id and epoch are those in the log. In version 2, an EndTxn with the
+        previous epoch is a retry of the last one. An EndTxn with the current epoch is for the next transaction
+        (KAFKA-17754).
+Rule 3: while a prepared transaction waits for its markers, requests are answered CONCURRENT_TRANSACTIONS. That holds
+        after a load as well.
+Rule 4: transactions that exceed their time-out are aborted, and unused ids expire. As in Kafka, both are checked at
+        intervals.
 
-Not durable, and gone at a reload as in Kafka: the identity that the last change of epoch replaced (who asks for the
-same change again is told its outcome), and which markers of a prepared transaction are written.
+Not durable, and lost at a reload as in Kafka: the identity that the last change of epoch replaced (a retry of that
+change gets the same result), and the markers of a prepared transaction that are already written.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.core.coordination import CoordinatorRecord, Decision, Origin
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord, RecordOrigin
 from ottla.core.transactions.transaction import (
     EPOCH_MAX,
     EPOCH_PER_TRANSACTION,
@@ -34,11 +36,11 @@ from ottla.wire.records.transactions import TransactionLogKey, TransactionLogVal
 R = TypeVar("R")
 
 _FORGOTTEN_BYTES_MAX: Final = 256 * 1024
-"""Of ids in one batch of tombstones; the others follow in the next."""
+"""Total length of the ids that expire in one batch of tombstones. The other ids follow in the next batch."""
 
 
 class Rules(NamedTuple):
-    """What the node's settings and the cluster's features say at the moment."""
+    """The current settings of the node and features of the cluster."""
 
     transaction_version: int
     timeout_ms_max: int
@@ -52,7 +54,7 @@ class ProducerIdWanted(Exception):
 
 
 class Markers(NamedTuple):
-    """The markers that a prepared transaction still lacks."""
+    """The markers of a prepared transaction that are still to be written."""
 
     producer: ProducerIdentity
     committed: bool
@@ -65,7 +67,7 @@ class TransactionShard:
     def __init__(
         self, coordinator_epoch: int, rules: Callable[[], Rules], on_prepared: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_prepared` is told of every transactional id whose markers are to be written."""
+        """`on_prepared` is called with every transactional id whose markers have to be written."""
         self.coordinator_epoch = coordinator_epoch
         self._rules = rules
         self._on_prepared = on_prepared
@@ -73,9 +75,9 @@ class TransactionShard:
         self.transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
         self._unmarked: dict[str, dict[TopicPartition, None]] = {}
-        """Of each prepared transaction, the partitions whose marker is not known to be written."""
+        """By transactional id of a prepared transaction: the partitions whose marker is not known to be written."""
         self._outdated: dict[str, None] = {}
-        """Prepared transactions of which some partition has seen a later epoch."""
+        """Ids of prepared transactions for which a partition has seen a later epoch of the producer."""
         self._replaced: dict[str, ProducerIdentity] = {}
         self.spare_producer_ids: list[int] = []
         self._abort_check_ms: int | None = None
@@ -86,10 +88,12 @@ class TransactionShard:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None, now_ms: int
     ) -> Decision[ProducerIdentity | None]:
-        """A producer begins to use the id. None: what was left open is being aborted now, and it must ask again.
+        """Give an identity to a producer that starts to use the id. The reply is None if the open transaction is being
+        aborted: the producer must then send the request again.
 
-        `expected`: the identity that a producer had which goes on after an error (KIP-360). Whether its epoch is
-        outdated is asked when nothing is open: what another has open is aborted first, and who asks again is fenced.
+        `expected` is the current identity of a producer that continues after an error (KIP-360). Its epoch is checked
+        only when no transaction is open. The open transaction of another producer is aborted first, and the repeated
+        request is fenced.
         """
         rules = self._rules()
         if not 0 < timeout_ms <= rules.timeout_ms_max:
@@ -100,7 +104,7 @@ class TransactionShard:
             )
         known = self.transactions.get(transactional_id)
         if known is None:
-            # The expected identity is one that was forgotten meanwhile: a new one is as good.
+            # The expected identity has expired meanwhile. A new one serves as well.
             new = ProducerIdentity(self._new_producer_id(), 0)
             first = Transaction(new.producer_id, NO_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
             self._replaced[transactional_id] = NOBODY
@@ -108,11 +112,11 @@ class TransactionShard:
         _check_not_prepared(transactional_id, known)
         is_same_id = expected is None or expected.producer_id == known.producer_id
         if known.state is TransactionState.ONGOING and is_same_id:
-            # The epoch that fences is nobody's: the client gets the one after it when it asks again.
+            # No producer gets the epoch that fences. The client gets the next epoch when it repeats the request.
             return self._decided(transactional_id, self._aborted_for(transactional_id, known, now_ms), None)
         if expected is not None and expected != known.producer:
             if known.state.is_idle and expected == self._replaced.get(transactional_id):
-                # It missed the answer: the same again.
+                # The producer missed the response, so it gets the same one again.
                 return self._decided(
                     transactional_id, known.initialized(known.producer, timeout_ms, now_ms), known.producer
                 )
@@ -131,7 +135,7 @@ class TransactionShard:
         client_version: int,
         now_ms: int,
     ) -> Decision[None]:
-        """The transaction is about to write to these partitions; the first of them open it."""
+        """Add partitions that the transaction will write to. The first ones open the transaction."""
         known = self._known(transactional_id)
         _check_not_prepared(transactional_id, known)
         _check_producer(transactional_id, known, producer)
@@ -152,7 +156,7 @@ class TransactionShard:
     def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, client_version: int, now_ms: int
     ) -> Decision[ProducerIdentity]:
-        """Decide how the transaction ends; the reply is whom the client goes on as."""
+        """Prepare to commit or abort the transaction. The reply is the identity that the client uses from then on."""
         known = self._known(transactional_id)
         if client_version >= EPOCH_PER_TRANSACTION:
             is_retry = _check_end_of_version_2(transactional_id, known, producer)
@@ -174,7 +178,7 @@ class TransactionShard:
         return self._decided(transactional_id, prepared, prepared.after_completion)
 
     def described(self, transactional_id: str) -> tuple[Transaction, tuple[TopicPartition, ...]] | None:
-        """The transaction and its partitions; of a prepared one, those that lack their marker."""
+        """The transaction and its partitions. For a prepared transaction, only the partitions without their marker."""
         known = self.transactions.get(transactional_id)
         if known is None:
             return None
@@ -183,7 +187,7 @@ class TransactionShard:
     # Ending.
 
     def markers(self, transactional_id: str) -> Markers | None:
-        """What is still to be written for a prepared transaction, if it is one."""
+        """The markers that are still to be written; None if the transaction is not prepared."""
         unmarked = self._unmarked.get(transactional_id)
         if unmarked is None:
             return None
@@ -199,9 +203,9 @@ class TransactionShard:
         *,
         outdated: Iterable[TopicPartition] = (),
     ) -> Decision[None]:
-        """Partitions have their marker, or do not exist any more. The transaction is over when none is lacking.
+        """Note partitions that have their marker or do not exist any more. The last one completes the transaction.
 
-        `outdated` are those that have seen a later epoch of the producer: they take no marker of this one any more.
+        `outdated` partitions have seen a later epoch of the producer, so they accept no marker of this epoch any more.
         """
         unmarked, known = self._unmarked.get(transactional_id), self.transactions.get(transactional_id)
         if unmarked is None or known is None or known.producer != producer:
@@ -216,7 +220,7 @@ class TransactionShard:
         is_outdated = transactional_id in self._outdated
         return self._decided(transactional_id, known.completed(now_ms, is_outdated=is_outdated), None)
 
-    # Time.
+    # Timers.
 
     def loaded(self, now_ms: int) -> Decision[None]:
         rules = self._rules()
@@ -233,7 +237,8 @@ class TransactionShard:
         return min(self._abort_check_ms, self._expiry_check_ms) if self._ongoing else self._expiry_check_ms
 
     def clock_set(self, by_ms: int) -> None:
-        """Only when to look is moved: how long a transaction has been open is told by the log, in wall time."""
+        """Move the times of the next checks after the clock was set. Start times of transactions are wall times from
+        the log and do not move."""
         if self._abort_check_ms is not None and self._expiry_check_ms is not None:
             self._abort_check_ms += by_ms
             self._expiry_check_ms += by_ms
@@ -258,12 +263,12 @@ class TransactionShard:
                 try:
                     records.append(self._record(transactional_id, self._aborted_for(transactional_id, known, now_ms)))
                 except ProducerIdWanted:
-                    continue  # Whoever runs this shard sees that it wants one, and the next look finds it.
+                    continue  # The caller provides an id because of `wants_producer_id`. The next check uses it.
         return records
 
     @property
     def wants_producer_id(self) -> bool:
-        """Whether a transaction that may time out could not be aborted without a new producer id."""
+        """Whether aborting an open transaction after its time-out would need a new producer id."""
         return not self.spare_producer_ids and any(self.transactions[one].is_epoch_exhausted for one in self._ongoing)
 
     def _forget_unused(self, before_ms: int) -> list[CoordinatorRecord]:
@@ -276,7 +281,7 @@ class TransactionShard:
 
     # Durable state.
 
-    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:  # noqa: ARG002
+    def replay(self, record: CoordinatorRecord, origin: RecordOrigin) -> None:  # noqa: ARG002
         key, value = record.key, record.value
         assert isinstance(key, TransactionLogKey)
         transactional_id = key.transactional_id
@@ -297,7 +302,7 @@ class TransactionShard:
                 self._on_prepared(transactional_id)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Nothing is written to this topic in transactions."""
+        """Does nothing: no transactions write to this topic."""
 
     # Parts of decisions.
 
@@ -311,7 +316,7 @@ class TransactionShard:
         return known
 
     def _aborted_for(self, transactional_id: str, known: Transaction, now_ms: int) -> Transaction:
-        """An open transaction is ended without its producer's doing, which is fenced by it."""
+        """Abort an open transaction that its producer did not end, and fence the producer."""
         version = self._rules().transaction_version
         raises_always = version >= EPOCH_PER_TRANSACTION
         next_producer_id = self._new_producer_id() if raises_always and known.is_epoch_exhausted else NO_PRODUCER_ID
@@ -337,7 +342,7 @@ class TransactionShard:
         return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), after.as_value(version), version)
 
 
-# What a request must hold up to.
+# Checks of requests.
 
 
 def _check_producer(transactional_id: str, known: Transaction, producer: ProducerIdentity) -> None:
@@ -356,8 +361,8 @@ def _check_not_prepared(transactional_id: str, known: Transaction) -> None:
 
 
 def _check_end_of_version_2(transactional_id: str, known: Transaction, producer: ProducerIdentity) -> bool:
-    """Whether an EndTxn is the last one sent again; it is refused if it is neither that nor about what is open now."""
-    # First: with a prepared transaction the client may know its new producer id already.
+    """Whether an EndTxn repeats the last one. Raises Refused if it is neither a retry nor of the current epoch."""
+    # Checked first, because the client of a prepared transaction may already know its new producer id.
     _check_not_prepared(transactional_id, known)
     has_new_id = (
         known.previous_producer_id == producer.producer_id
@@ -375,10 +380,10 @@ def _check_end_of_version_2(transactional_id: str, known: Transaction, producer:
 
 
 def _is_ended_in_version_2(transactional_id: str, known: Transaction, *, is_retry: bool, commit: bool) -> bool:
-    """Whether the transaction has ended this way already; refused if it has ended the other, or was never open.
+    """Whether the transaction has already ended this way. Raises Refused if it ended the other way or was never open.
 
-    Without a transaction open, a commit is a mistake; an abort raises the epoch, because the client cannot know
-    whether what it sent has opened one.
+    If no transaction is open, a commit is an error. An abort raises the epoch, because the client cannot know whether
+    its requests have opened a transaction.
     """
     if known.state is TransactionState.ONGOING:
         return False
@@ -391,7 +396,8 @@ def _is_ended_in_version_2(transactional_id: str, known: Transaction, *, is_retr
 
 
 def _is_ended(transactional_id: str, known: Transaction, *, commit: bool) -> bool:
-    """Before version 2 the same epoch serves all transactions: an end like the last one is taken for that one."""
+    """Whether the transaction has already ended this way. Before version 2 all transactions have the same epoch, so an
+    EndTxn with the result of the last one counts as its retry."""
     if known.state is TransactionState.ONGOING:
         return False
     if known.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT):

@@ -1,18 +1,18 @@
-"""One transactional id: its producer, its transaction, and the steps from one state to the next.
+"""The state of one transactional id: its producer, its transaction, and the steps between the states.
 
     Empty ----------+--> Ongoing --+--> PrepareCommit --> CompleteCommit
     CompleteCommit -+              |
     CompleteAbort --+--------------+--> PrepareAbort ---> CompleteAbort
 
-Rule 1: a step gives a new value; nothing is changed in place. What is written to the log is the value after the step.
-Rule 2: Prepare decides: from there on nothing but the markers, then Complete, can follow, whoever coordinates.
-Rule 3: whoever ends a transaction without its producer's doing raises the epoch, so that the producer cannot go on as
-        if it were still open (KAFKA-6119). Version 2 raises it at every end (KIP-890): a late request of one
-        transaction can then never be taken for one of the next.
-Rule 4: clients never see the largest epoch: it is kept for fencing. A producer that has used up the others gets a new
-        producer id, in version 2 at the end of its transaction, otherwise at its next InitProducerId.
-Rule 5: one version writes the identity of the producer before a step beside that after it, so that a client that
-        missed the answer to a change of producer id can be told again.
+Rule 1: a step returns a new value and changes nothing in place. The value after the step is written to the log.
+Rule 2: Prepare is final: only the markers and then Complete can follow, whichever broker is the coordinator.
+Rule 3: a transaction that its producer did not end is aborted with a higher epoch, so that the producer cannot continue
+        as if it were still open (KAFKA-6119). Version 2 raises the epoch at every end (KIP-890). A late request of one
+        transaction can then never be taken for a request of the next.
+Rule 4: clients never get the largest epoch, which is reserved for fencing. A producer that has used all other epochs
+        gets a new producer id: in version 2 at the end of its transaction, otherwise at its next InitProducerId.
+Rule 5: version 1 of the record also contains the producer ids before and after a step. A client that missed the
+        response to a change of producer id can then get it again.
 """
 
 from collections.abc import Iterable
@@ -27,10 +27,10 @@ NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 NO_TIMEOUT: Final = 2**31 - 1
-"""The time-out of a transaction that a coordinator outside ends (KIP-939); it never passes."""
+"""The time-out of a transaction that an external coordinator ends (KIP-939). It never expires."""
 
 FLEXIBLE_STATE: Final = 1
-"""Transaction version from which on the log tells of more than one producer id."""
+"""Transaction version from which on the log contains more than one producer id."""
 EPOCH_PER_TRANSACTION: Final = 2
 """Transaction version from which on every end raises the epoch (KIP-890)."""
 
@@ -46,7 +46,7 @@ NOBODY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class TransactionState(IntEnum):
-    """The number is what the log holds, the label (`PrepareCommit`) what clients are told."""
+    """The log contains the number, and responses to clients the label (`PrepareCommit`)."""
 
     EMPTY = 0
     ONGOING = 1
@@ -55,9 +55,9 @@ class TransactionState(IntEnum):
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """Being forgotten. Never written: its record is a tombstone."""
+    """The id expires. Never written, because the record is a tombstone."""
     PREPARE_EPOCH_FENCE = 7
-    """Being taken from its producer. Never written: fencing and the abort that follows are one step."""
+    """The producer is being fenced. Never written, because fencing and the abort that follows are one step."""
 
     @property
     def label(self) -> str:
@@ -69,7 +69,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_idle(self) -> bool:
-        """No transaction is open, and none is being ended."""
+        """Whether no transaction is open or prepared."""
         return self in _IDLE
 
 
@@ -87,7 +87,7 @@ _COMES_FROM: Final[dict[TransactionState, tuple[TransactionState, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the log knows of a transactional id."""
+    """The state of a transactional id in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -98,9 +98,9 @@ class Transaction:
     start_ms: int = NO_TIMESTAMP
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """The one the client goes on with; the markers still need the old one."""
+    """The producer id that the client uses from then on. The markers still need the old id."""
     client_version: int = 0
-    """Transaction version that the client works by."""
+    """Transaction version that the client uses."""
 
     @property
     def producer(self) -> ProducerIdentity:
@@ -108,12 +108,12 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether no epoch after this one may be given to a client."""
+        """Whether clients may get no later epoch than this one."""
         return self.producer_epoch >= EPOCH_MAX - 1
 
     @property
     def is_commit(self) -> bool:
-        """Which way a prepared transaction ends."""
+        """Whether a prepared transaction commits."""
         return self.state is TransactionState.PREPARE_COMMIT
 
     def is_timed_out(self, now_ms: int) -> bool:
@@ -126,7 +126,7 @@ class Transaction:
     # Steps.
 
     def initialized(self, producer: ProducerIdentity, timeout_ms: int, now_ms: int) -> "Transaction":
-        """A producer begins, or begins again, to use the transactional id."""
+        """The step after InitProducerId: a producer starts to use the transactional id."""
         return self._step(
             TransactionState.EMPTY,
             now_ms,
@@ -138,7 +138,7 @@ class Transaction:
         )
 
     def with_partitions(self, added: Iterable[TopicPartition], client_version: int, now_ms: int) -> "Transaction":
-        """The transaction writes to more partitions; the first ones open it."""
+        """Add partitions to the transaction. The first ones open it."""
         return self._step(
             TransactionState.ONGOING,
             now_ms,
@@ -150,24 +150,24 @@ class Transaction:
     def prepared(
         self, *, commit: bool, client_version: int, next_producer_id: int, fence: bool, now_ms: int
     ) -> "Transaction":
-        """How the transaction ends is decided. `fence`: its producer did not ask for it."""
+        """Prepare to commit or abort. `fence` means that the producer did not request it."""
         raises = fence or client_version >= EPOCH_PER_TRANSACTION
         return self._step(
             TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
             now_ms,
-            # At the largest epoch only an abort goes through, and nothing is left to raise.
+            # At the largest epoch only an abort is possible, and the epoch cannot be raised.
             producer_epoch=min(self.producer_epoch + raises, EPOCH_MAX),
             next_producer_id=next_producer_id,
-            # An abort of what was never opened here has to have begun somewhen.
+            # An abort without an open transaction gets a start time, as its record needs one.
             start_ms=now_ms if self.state.is_idle else self.start_ms,
             client_version=client_version,
         )
 
     def completed(self, now_ms: int, *, is_outdated: bool = False) -> "Transaction":
-        """All markers are written.
+        """Complete the transaction after all markers are written.
 
-        `is_outdated`: some partition has seen a later epoch of the producer. A power loss took the coordinator's memory
-        of it, so none of the epochs that would come next can be trusted: they count as used.
+        `is_outdated` means that a partition has seen a later epoch of the producer, which the coordinator lost in a
+        power loss. The epochs that would come next cannot be trusted, so they count as used.
         """
         producer = self.after_completion
         epoch = max(producer.epoch, EPOCH_MAX - 1) if is_outdated and producer == self.producer else producer.epoch
@@ -182,7 +182,7 @@ class Transaction:
 
     @property
     def after_completion(self) -> ProducerIdentity:
-        """Whom the client is to go on as when a prepared transaction is over."""
+        """The identity that the client uses after a prepared transaction is completed."""
         if self.client_version >= EPOCH_PER_TRANSACTION and self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
         return self.producer
@@ -194,7 +194,7 @@ class Transaction:
     # The log.
 
     def as_value(self, value_version: int) -> TransactionLogValue:
-        """The record's value; version 0 knows of one producer id only."""
+        """The value of the record. Version 0 contains only one producer id."""
         is_flexible = value_version >= 1
         partitions = [
             PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in by_topic(self.partitions).items()
@@ -232,7 +232,7 @@ class Transaction:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partitions of each topic, both in order."""
+    """The partitions by topic, both sorted."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)

@@ -1,4 +1,4 @@
-"""The kernel in plain Python: the specification of what it does, and the oracle the native one is tested against.
+"""The kernel in plain Python: the specification, and the oracle against which the native one is tested.
 
 Its public names are those of `ottla.kernel._native`.
 """
@@ -13,7 +13,7 @@ from ottla.kernel.reference.fetched import RecordReader
 from ottla.kernel.reference.murmur import murmur2
 from ottla.kernel.reference.offset_map import OffsetMap
 from ottla.kernel.reference.produce import check_produced, stamp
-from ottla.kernel.reference.produce_run import Run
+from ottla.kernel.reference.produce_request import take_produce_requests
 from ottla.kernel.reference.records import find_time, read_records
 from ottla.kernel.reference.scan import scan
 from ottla.kernel.reference.topic_batches import TopicBatches
@@ -23,7 +23,6 @@ __all__ = [
     "Columns",
     "OffsetMap",
     "RecordReader",
-    "Run",
     "TopicBatches",
     "batch_crc",
     "build_batch",
@@ -42,4 +41,5 @@ __all__ = [
     "read_records",
     "scan",
     "stamp",
+    "take_produce_requests",
 ]

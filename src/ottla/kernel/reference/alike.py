@@ -1,12 +1,12 @@
-"""Runs of records that are alike, checked column by column.
+"""Checks runs of records with equal sizes column by column.
 
-Many producers send records of one size. As long as lengths and sizes are the same from record to record, every byte
-that a walk looks at stands at a fixed distance from the same byte of the record before: a slice with that step is a
-column, and a column is compared in one call. That costs a hundredth of a walk in Python.
+Many producers send records of one size. While lengths and sizes are equal, every byte that a walk reads is at a fixed
+distance from the same byte of the previous record: a slice with that step is a column, compared in one call. That costs
+a hundredth of a walk in Python.
 
-Rule 1: a run is taken whole or not at all. What is not taken is no fault: it is walked record by record, which also
-        finds the words for what is wrong.
-Rule 2: taken are only records without headers whose timestamp delta takes one byte; their offset deltas count up.
+Rule 1: a run is accepted whole or not at all. A run that is not accepted is not an error: it is walked record by
+        record, which also finds the error message.
+Rule 2: only records without headers whose timestamp delta takes one byte are accepted; their offset deltas count up.
 """
 
 from typing import Final, NamedTuple
@@ -14,20 +14,20 @@ from typing import Final, NamedTuple
 from ottla.kernel.errors import CorruptBatch
 from ottla.kernel.reference.varint import read_unsigned
 
-_RUN_MIN: Final = 4  # Fewer are walked in the same time.
-_ONE_BYTE: Final = 64  # Deltas from here on take two bytes,
-_TWO_BYTES: Final = 8192  # and three from here on.
+_RUN_MIN: Final = 4  # Shorter runs are walked in the same time.
+_ONE_BYTE: Final = 64  # Smaller offset deltas take one byte as a varint.
+_TWO_BYTES: Final = 8192  # Smaller offset deltas take at most two bytes.
 _OFFSETS: Final = bytes(range(0, 128, 2))
 _OFFSETS_LOW: Final = bytes(2 * delta & 127 | 128 for delta in range(_ONE_BYTE, _TWO_BYTES))
 _OFFSETS_HIGH: Final = bytes(2 * delta >> 7 for delta in range(_ONE_BYTE, _TWO_BYTES))
 
 DELTA_MIN: Final = -64
 DELTA_MAX: Final = 63
-"""Of timestamps whose delta takes one byte."""
+"""The largest timestamp delta that takes one byte."""
 
 
 class Skipped(NamedTuple):
-    """How many records at the start were found in order, where they end, and their largest timestamp delta."""
+    """The records accepted so far: their number, the position after them, and their largest timestamp delta."""
 
     records: int
     position: int
@@ -35,7 +35,7 @@ class Skipped(NamedTuple):
 
 
 def skip_alike(data: bytes, count: int, *, key_needed: bool) -> Skipped:
-    """The runs at the start of `data`, which claims to hold `count` records."""
+    """Accept runs from the start of `data`, which should hold `count` records."""
     done = Skipped(0, 0, DELTA_MIN)
     try:
         while count - done.records >= _RUN_MIN and done.records < _TWO_BYTES:
@@ -45,17 +45,17 @@ def skip_alike(data: bytes, count: int, *, key_needed: bool) -> Skipped:
                 break
             done = following
     except (IndexError, CorruptBatch):
-        pass  # The first of a run is cut short, or its bytes mean something else than a run's would.
+        pass  # The first record of a run is incomplete or has another layout. The caller walks it.
     return done
 
 
 def _run(data: bytes, done: Skipped, until: int, key_needed: bool) -> Skipped | None:
-    """One run from `done` on, up to the record number `until`."""
+    """Accept one run after `done`, up to the record number `until`; None if it is not accepted."""
     start, length_end = done.position, done.position + 1
     length = data[start]
     if length > 127:
         length, length_end = read_unsigned(data, start)
-    timestamp = length_end + 1  # After the attributes, of which none is in use.
+    timestamp = length_end + 1  # After the attributes, which are unused.
     offset = timestamp + 1
     key_size_at = offset + (1 if done.records < _ONE_BYTE else 2)
     key_size, key = read_unsigned(data, key_size_at)
@@ -73,7 +73,7 @@ def _run(data: bytes, done: Skipped, until: int, key_needed: bool) -> Skipped | 
         return None
     timestamps = data[timestamp : timestamp + last : step]
     latest = max(timestamps)
-    if latest & 0x81 or data[headers : headers + last : step].count(0) != records:  # An odd one is negative.
+    if latest & 0x81 or data[headers : headers + last : step].count(0) != records:  # An odd delta is negative.
         return None
     if not _counts_up(data, offset, step, done.records, until):
         return None

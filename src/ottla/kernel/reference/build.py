@@ -1,9 +1,9 @@
-"""Writing record batches.
+"""Builds record batches.
 
-Rule 1: the bytes are those Kafka's own builder writes for the same records: the base timestamp is the first record's
-        (or the delete horizon), the max timestamp the largest (or the append time), attributes of records are 0.
-Rule 2: offsets rise strictly from the base offset on; gaps are allowed, compaction makes them.
-Rule 3: a caller's mistake is a ValueError: nothing here comes from outside.
+Rule 1: the bytes equal those of Kafka's own builder for the same records: the base timestamp is the first record's (or
+        the delete horizon), the max timestamp the largest (or the append time), attributes of records are 0.
+Rule 2: offsets rise strictly from the base offset on; gaps are allowed, as compaction makes them.
+Rule 3: a mistake of the caller is a ValueError: nothing here comes from outside.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ _RECORDS_SIZE_MAX: Final = 2**31 - 1 - (HEADER_SIZE - LOG_OVERHEAD)
 
 Headers = Sequence[tuple[str, bytes | None]]
 Draft = tuple[int, bytes | None, bytes | None, Headers, *tuple[Any, ...]]
-"""Timestamp, key, value and headers of a record without an offset, and whatever its owner keeps beside them."""
+"""Timestamp, key, value and headers of a record without an offset, and further values that the caller keeps there."""
 
 
 def build_batch(
@@ -126,17 +126,17 @@ class BatchBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes of the batch were it built now without compression."""
+        """Size of the batch if it were built now without compression."""
         return HEADER_SIZE + self.records_size
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Add a record at the next offset; the bytes it took."""
+        """Add a record at the next offset; returns its size in bytes."""
         return self.append_at(self.last_offset_delta + 1, timestamp, key, value, headers)
 
     def append_at(
         self, offset_delta: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> int:
-        """Add a record at a later offset than the last one's; the bytes it took."""
+        """Add a record at a later offset than the last one's; returns its size in bytes."""
         return self._append(offset_delta, timestamp, key, value, encode_headers(headers))
 
     def append_encoded(self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes) -> int:
@@ -164,7 +164,7 @@ class BatchBuilder:
             self.append(timestamp, key, value, headers)
 
     def append_raw(self, offset_delta: int, timestamp: int, rest: bytes) -> int:
-        """Add a record of a batch that was accepted once: `rest` are its bytes from the offset delta on."""
+        """Add a record from an existing batch: `rest` are its bytes from the offset delta on."""
         base = timestamp if self._base_timestamp is None else self._base_timestamp
         delta = encode(wrap64(timestamp - base))
         body_size = 1 + len(delta) + len(rest)
@@ -226,7 +226,7 @@ def assemble(
     base_sequence: int,
     count: int,
 ) -> bytes:
-    """A batch of records that are encoded, and compressed, already."""
+    """A batch of records that are already encoded and compressed."""
     checked = _CHECKED.pack(
         attributes,
         last_offset_delta,
@@ -243,7 +243,7 @@ def assemble(
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Headers with their count."""
+    """The encoded headers of a record, preceded by their number."""
     if not headers:
         return _NO_HEADERS
     parts = [encode(len(headers))]

@@ -6,18 +6,18 @@ from ottla.kernel.batch import ATTRIBUTES_AT, CRC_AT, BatchHeader, Buffer
 
 
 def batch_crc(buffer: Buffer, position: int, size: int) -> int:
-    """The checksum the batch of `size` bytes at `position` should carry."""
+    """The CRC computed for the batch of `size` bytes at `position`."""
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : position + size])
 
 
 def crc_ok(buffer: Buffer, position: int, size: int) -> bool:
-    """Whether the batch of `size` bytes at `position` carries its checksum."""
+    """Whether the batch of `size` bytes at `position` has the correct CRC."""
     at = position + CRC_AT
     return int.from_bytes(buffer[at : at + 4], "big") == batch_crc(buffer, position, size)
 
 
 def crc_fault(header: BatchHeader, computed: int) -> str | None:
-    """What to say when a batch's bytes give another checksum than its header carries."""
+    """The error message for a wrong CRC; None if it is correct."""
     if computed == header.crc:
         return None
     return f"the batch of {header.size} bytes carries CRC {header.crc:08x}, its bytes give {computed:08x}"

@@ -1,15 +1,15 @@
-"""Fetched bytes to columns: what a table engine takes, without an object per record.
+"""Decodes fetched bytes to columns for a table engine, without an object per record.
 
 Rule 1: the columns, and their types in Arrow:
 
-            partition int32 · offset int64 · timestamp timestamp[ms, UTC] · timestamp_type int8 (see `TimestampType`) ·
-            key binary, null where there is none · value binary, the same ·
-            headers list<struct<key: string, value: binary>>, empty where there are none
+  partition int32 · offset int64 · timestamp timestamp[ms, UTC] · timestamp_type int8 (see `TimestampType`) ·
+  key binary, null if there is none · value binary, the same ·
+  headers list<struct<key: string, value: binary>>, empty if there are none
 
-Rule 2: which records are in them, and in what order, is what `RecordReader` says, part after part.
+Rule 2: the records and their order are those of `RecordReader`, part after part.
 Rule 3: a result ends with the batch that brings it to `bytes_max` bytes of uncompressed records. `ends` says where each
-        part goes on: the same part from there gives the rest. Columns take a small multiple of these bytes.
-Rule 4: anybody who speaks Arrow's C data interface takes a result as it is (`pyarrow.record_batch(columns)`).
+        part continues: the same part from there gives the rest. Columns take a small multiple of these bytes.
+Rule 4: the result implements Arrow's C data interface (`pyarrow.record_batch(columns)`).
 """
 
 from collections.abc import Iterable
@@ -20,10 +20,11 @@ from ottla.kernel.values import FetchedPart, PartEnd, Record
 
 COLUMN_NAMES: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 COLUMNS_BYTES_MAX: Final = 512 * 1024 * 1024
-"""What `bytes_max` may be: Arrow counts the bytes of a column in 31 bits, and a header's name may grow threefold when
-what is not UTF-8 in it is replaced."""
+"""The limit of `bytes_max`: Arrow counts the bytes of a column in 31 bits, and a header's name may triple in size when
+invalid UTF-8 is replaced."""
 BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
-"""A larger batch is damage, for the same reason. None that was compressed is, and no broker takes one by default."""
+"""A larger batch counts as damaged, for the same reason. Decompression is limited below this, and brokers refuse larger
+batches by default."""
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 
@@ -43,7 +44,7 @@ class Columns:
         return self._columns
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Capsules of an ArrowSchema and an ArrowArray. Python cannot write these; pyarrow, where it is there, can."""
+        """Capsules of an ArrowSchema and an ArrowArray, created by pyarrow, because plain Python cannot."""
         import pyarrow
 
         capsules: tuple[object, object] = pyarrow.RecordBatch.from_pydict(
@@ -78,7 +79,7 @@ def read_columns(parts: Iterable[FetchedPart], *, bytes_max: int = BYTES_MAX) ->
 
 
 def _arrow_schema(pyarrow: Any) -> Any:
-    """Rule 1 in pyarrow's words."""
+    """The pyarrow schema of the columns (rule 1)."""
     header = pyarrow.struct(
         [pyarrow.field("key", pyarrow.string(), nullable=False), pyarrow.field("value", pyarrow.binary())]
     )

@@ -1,14 +1,14 @@
-"""The part of compaction that looks at records: which stay, and what the batch they leave behind looks like.
+"""The record-level part of compaction: which records stay, and the batch that is left.
 
-Rule 1: a record stays if its offset is past what the map knows, or if it is the latest of its key. One without a key
-        goes: it is older than the topic's compaction.
+Rule 1: a record stays if its offset is past the end of the offset map, or if it is the latest of its key. A record
+        without a key is removed: it predates the topic's compaction.
 Rule 2: a tombstone (null value) that is the latest of its key stays until the batch's delete horizon, which is set when
-        the batch is first cleaned: readers that began before have delete.retention.ms to see it. The same horizon
-        keeps the marker of a transaction whose data is gone.
-Rule 3: a batch keeps its base offset, last offset, sequence, epochs and timestamp type, however few records stay. What
-        loses nothing and needs no horizon is left byte for byte as it was.
-Rule 4: a batch that loses all goes, unless it must stay to say what its producer's last sequence was, or where the log
-        ended: then it is a header without records.
+        the batch is first cleaned, so that readers have delete.retention.ms to see it. The same horizon keeps the
+        marker of a transaction whose data is gone.
+Rule 3: a batch keeps its base offset, last offset, sequence, epochs and timestamp type, however few records stay. A
+        batch that loses nothing and needs no horizon is left byte for byte as it was.
+Rule 4: a batch that loses all records is removed, unless it must record its producer's last sequence or the end of the
+        cleaned range: then it stays as a header without records.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ _NONE_KEPT: Final = -1
 def put_keys(
     offset_map: OffsetMap, buffer: Buffer, header: BatchHeader, position: int = 0, from_offset: int = 0
 ) -> bool:
-    """Take in the keys of a batch of data from `from_offset` on. False: the map is full and lacks the rest."""
+    """Add the keys of a data batch from `from_offset` on. Returns False if the map is full and lacks the rest."""
     data = records_of(buffer, header, position)
     for offset, _, _, key, key_end, *_ in spans(data, header):
         if key_end >= 0 and offset >= from_offset and not offset_map.put(data[key:key_end], offset):
@@ -53,11 +53,11 @@ def filter_batch(
     retain_empty: bool = False,
     marks_empty_txn: bool = False,
 ) -> Filtered:
-    """What stays of the batch at `position`.
+    """The part of the batch at `position` that stays.
 
-    `discard`: all its records go, because their transaction was aborted, or because it is a marker whose horizon has
-    passed. `retain_empty`: the batch stays even without records. `marks_empty_txn`: it is the marker of a
-    transaction of which no data is left, and may go once its horizon has passed.
+    `discard`: all its records are removed, because their transaction was aborted, or because it is a marker whose
+    horizon has passed. `retain_empty`: the batch stays even without records. `marks_empty_txn`: it is the marker of a
+    transaction without any data left, and is removed once its horizon has passed.
     """
     check_claims(header)
     if discard:

@@ -1,11 +1,13 @@
 """The four compressions of record batches, as Kafka's clients write and read them.
 
-Rule 1: `decompress` holds at most `allowance(...)` bytes of output, whatever the input claims; what would be larger is
-        refused as a bomb. Its output is complete: a stream that is cut off, or followed by anything, is corrupt.
-Rule 2: what is written, every Kafka client reads: gzip without a name, snappy in the xerial framing with blocks of
-        32 KiB, lz4 frames of independent 64 KiB blocks without a content checksum, zstd frames.
-Rule 3: what any client writes is read: snappy bare (librdkafka) or framed (Java), gzip in several members.
-Rule 4: levels mean what Kafka's `compression.{gzip,lz4,zstd}.level` mean; None is Kafka's default.
+Rule 1: `decompress` holds at most `allowance(...)` bytes of output, whatever the input claims; larger output is refused
+        as a bomb. A stream that is cut off, or followed by other bytes, is corrupt.
+Rule 2: the output of `compress` is readable by every Kafka client: gzip without a name, snappy in the xerial framing
+        with blocks of 32 KiB, lz4 frames of independent 64 KiB blocks without a content checksum, zstd frames. Java
+        cannot read lz4 frames with linked blocks.
+Rule 3: the output of any client is readable: snappy bare (librdkafka) or framed (Java), gzip in several members.
+Rule 4: levels mean the same as Kafka's `compression.{gzip,lz4,zstd}.level`; None is Kafka's default. Level 9 of lz4,
+        the default, is the fast compressor; 8 and 10 are the slow one.
 """
 
 import zlib
@@ -21,18 +23,19 @@ from ottla.kernel.errors import CorruptBatch
 
 LIMIT: Final = 64 * 1024 * 1024
 RATIO: Final = 1000
-# Below this much output the ratio does not count: a megabyte of equal bytes is dull, not dangerous.
-_ALWAYS_ALLOWED: Final = 1024 * 1024
+# Up to this much output any ratio is allowed. A producer fills a batch by the compression ratio of earlier batches:
+# Java's producer packs some 30 MB of highly compressible records into an ordinary batch of 16 KiB.
+_ALWAYS_ALLOWED: Final = 32 * 1024 * 1024
 
-_CHUNK: Final = 256 * 1024  # Output is asked for in pieces, since the libraries allocate what is asked for.
+_CHUNK: Final = 256 * 1024  # Output is requested in pieces, because the libraries allocate what is requested.
 
-_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS  # zlib's way of saying "with gzip's header and trailer".
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS  # zlib's flag for gzip's header and trailer.
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"  # version 1, readable by version 1
 _XERIAL_BLOCK: Final = 32 * 1024
 
-_LZ4_KAFKA_DEFAULT: Final = 9  # Kafka's name for the fast compressor; every other level is the high compressor's.
+_LZ4_KAFKA_DEFAULT: Final = 9  # Kafka's number for the fast compressor; every other level is the high compressor's.
 _LZ4_HIGH_MIN: Final = 3
 _LZ4_HIGH_MAX: Final = 12
 _LZ4_FLAGS_AT: Final = 4
@@ -44,7 +47,7 @@ _ZSTD_GROWTH_MAX: Final = 32 * 1024  # A block of four bytes becomes 128 KiB at 
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` compressed with `codec`."""
+    """Compress `data` with `codec`; None is the default level of the codec."""
     match codec:
         case Codec.GZIP:
             return _gzip(data, level)
@@ -59,19 +62,19 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, *, limit: int = LIMIT, ratio: int = RATIO) -> bytes:
-    """What was compressed into `data`. Raises CorruptBatch for a damaged stream and for a bomb."""
+    """Decompress `data`. Raises CorruptBatch if the stream is damaged, and Bomb if its output is too large."""
     if codec is Codec.NONE:
         return bytes(data)
     return _DECOMPRESS[codec](memoryview(data), allowance(len(data), limit, ratio))
 
 
 def allowance(compressed: int, limit: int = LIMIT, ratio: int = RATIO) -> int:
-    """How many bytes `compressed` bytes may become."""
+    """The number of bytes that `compressed` bytes may unpack to."""
     return min(limit, max(_ALWAYS_ALLOWED, compressed * ratio))
 
 
 class Bomb(CorruptBatch):
-    """What was compressed unpacks to more than is allowed."""
+    """The compressed bytes unpack to more than is allowed."""
 
 
 def _bomb(codec: Codec, compressed: int, allowed: int) -> Bomb:
@@ -143,7 +146,7 @@ def _is_framed(data: memoryview, position: int) -> bool:
 
 def _unsnappy_block(block: memoryview, compressed: int, allowed: int) -> bytes:
     try:
-        # The library allocates what the block's first bytes claim: ask first.
+        # The library allocates what the block's first bytes claim, so check that first.
         if cramjam.snappy.decompress_raw_len(block) > allowed:
             raise _bomb(Codec.SNAPPY, compressed, allowed)
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -165,7 +168,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 def _unlz4(data: memoryview, allowed: int) -> bytes:
     if len(data) > _LZ4_FLAGS_AT and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT_BLOCKS:
-        # The library could, Kafka's consumers cannot: such a batch must not get into the log.
+        # The library could read it, but Kafka's consumers cannot: such a batch must not get into the log.
         raise _damaged(Codec.LZ4, "its blocks depend on each other, which Kafka's clients cannot read")
     stream = lz4.frame.LZ4FrameDecompressor()
     out = bytearray()
@@ -173,7 +176,7 @@ def _unlz4(data: memoryview, allowed: int) -> bytes:
     try:
         while not stream.eof:
             piece = stream.decompress(rest, _CHUNK)
-            rest = b""  # The stream keeps what it has not used.
+            rest = b""  # The stream keeps the unused bytes.
             out += piece
             if len(out) > allowed:
                 raise _bomb(Codec.LZ4, len(data), allowed)
@@ -199,7 +202,7 @@ def _unzstd(data: memoryview, allowed: int) -> bytes:
 
 
 def _unzstd_stream(data: memoryview, allowed: int) -> bytes:
-    """A frame that does not say how large its content is: taken in by so little at a time that a bomb shows early."""
+    """Decompress a frame without a content size in small steps, so that a bomb is detected early."""
     stream = zstandard.ZstdDecompressor().decompressobj()
     out = bytearray()
     step = max(_ZSTD_STEP_MIN, allowed // _ZSTD_GROWTH_MAX)

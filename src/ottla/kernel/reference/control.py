@@ -1,4 +1,4 @@
-"""Control records in the batches that hold them; `kernel/control.py` gives their rules."""
+"""Reads control records from their batches; `kernel/control.py` has the rules."""
 
 from ottla.kernel.batch import Buffer, read_header
 from ottla.kernel.control import ControlType, EndTxnMarker, control_type, end_txn_marker
@@ -17,5 +17,5 @@ def read_control(buffer: Buffer, position: int = 0) -> tuple[ControlType, bytes]
 
 
 def read_end_txn_marker(buffer: Buffer, position: int = 0) -> EndTxnMarker:
-    """The marker in the control batch at `position`; refused if the batch holds another control record."""
+    """The marker in the control batch at `position`. Raises CorruptBatch if it holds another control record."""
     return end_txn_marker(*read_control(buffer, position))

@@ -1,12 +1,13 @@
-"""Fetched bytes to records.
+"""Decodes fetched bytes to records.
 
 Rule 1: records before the position are dropped: a broker sends whole batches, and the position may lie inside one.
-Rule 2: control records are never given out. With isolation, neither are records of aborted transactions: the broker
+Rule 2: control records are never returned. With isolation, neither are records of aborted transactions: the response
         names their producers and first offsets, and the marker in the log ends each (KIP-98).
-Rule 3: the position after a batch is the batch's, not its last record's: compaction and aborts leave no trace else.
-Rule 4: a damaged batch is reported with the offsets it takes; good batches before it are given out first.
-Rule 5: one batch is unpacked at a time, when its first record is asked for; none of its records is given out unless all
-        are sound.
+Rule 3: the position after a batch follows from the batch, not from its last record: compaction and aborts may have
+        removed the last records.
+Rule 4: a damaged batch is reported with its offsets, after the good batches before it were returned.
+Rule 5: one batch is unpacked at a time, when its first record is taken. None of its records is returned unless all are
+        valid.
 """
 
 from collections import deque
@@ -26,7 +27,7 @@ UNLIMITED: Final = 2**63 - 1
 
 
 class FetchedBatch(NamedTuple):
-    """A batch with its records from the position on, at least one; `size` are the bytes of all, uncompressed."""
+    """A batch with its records from the position on, at least one; `size` is the uncompressed size of all records."""
 
     header: BatchHeader
     size: int
@@ -34,9 +35,9 @@ class FetchedBatch(NamedTuple):
 
 
 class FetchedBatches:
-    """The batches of a partition's answer that hold records to give out, one after the other.
+    """The batches of a partition's response that hold records to return.
 
-    `next_offset` is where the log goes on after the batches walked over; `damage` and `needed` say why the walk ended.
+    `next_offset` is the offset after the batches read so far; `damage` and `needed` say why the iteration ended.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class FetchedBatches:
     ) -> None:
         self.next_offset = position
         self.damage: Damage | None = None
-        self.needed = 0  # Size of the first batch, when that is larger than all that was fetched.
+        self.needed = 0  # Size of the first batch, if it is larger than all that was fetched.
         self.finished = False
         self._data = data
         self._position = position
@@ -89,7 +90,7 @@ class FetchedBatches:
         return FetchedBatch(header, len(data), records)
 
     def _passes(self, header: BatchHeader, at: int) -> bool:
-        """Also batches before the position go through the filter: their markers end transactions that were named."""
+        """Batches before the position are filtered too: their markers end transactions named in the response."""
         due = header.next_offset > self._position
         if due:
             check_claims(header)
@@ -108,22 +109,22 @@ class FetchedBatches:
 
 
 class RecordReader:
-    """The records of a partition's answer from `position` on, read as they are taken."""
+    """The records of a partition's response from `position` on, decoded as they are taken."""
 
     def __init__(self, data: Buffer, position: int, aborted: Iterable[Aborted] = ()) -> None:
         self._batches = FetchedBatches(data, position, aborted)
         self._records: deque[Record] = deque()
         self.next_offset = position
-        """Where to go on after what was taken."""
+        """The offset after the records taken so far."""
 
     @property
     def damage(self) -> Damage | None:
-        """What lies beyond the last record, once somebody asked for more than there is."""
+        """The damaged batch after the last record; known once more records were requested than there are."""
         return self._batches.damage
 
     @property
     def needed(self) -> int:
-        """Size of the first batch, when that is larger than all that was fetched; known as damage is."""
+        """Size of the first batch, if it is larger than all that was fetched; known as `damage` is."""
         return self._batches.needed
 
     def take(self, limit: int = UNLIMITED) -> list[Record]:
@@ -138,14 +139,14 @@ class RecordReader:
         return taken
 
     def _unpack(self) -> bool:
-        """Whether there is a record to take."""
+        """Unpack the next batch if necessary; returns whether there is a record to take."""
         if not self._records and (batch := self._batches.next_batch()) is not None:
             self._records.extend(batch.records)
         return bool(self._records)
 
 
 def _after(header: BatchHeader, position: int) -> int:
-    """Where the log goes on after a damaged batch: the header's word, if it makes sense."""
+    """The offset after a damaged batch: from its header, if that is plausible."""
     try:
         check_claims(header)
     except CorruptBatch:
@@ -155,7 +156,7 @@ def _after(header: BatchHeader, position: int) -> int:
 
 
 class _AbortFilter:
-    """Which batches belong to aborted transactions, walking the log in order."""
+    """Tells which batches belong to aborted transactions, while the log is read in order."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._to_come = deque(sorted(aborted))

@@ -20,7 +20,7 @@ from ottla.kernel.reference.varint import read_unsigned
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 TIMESTAMP_MIN: Final = -(2**63)
-_BASE_OFFSET_MAX: Final = 2**63 - 1 - 2**31  # Leaves room for any delta.
+_BASE_OFFSET_MAX: Final = 2**63 - 1 - 2**31  # Leaves space for any delta.
 
 
 # A record as its absolute offset, its effective timestamp, and positions in the uncompressed records of its batch:
@@ -33,7 +33,7 @@ Span = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> bytes:
-    """The uncompressed records of the batch at `position`: bytes, because Python reads those fastest."""
+    """The uncompressed records of the batch at `position`, as bytes, which Python reads fastest."""
     end = position + header.size
     if end > len(buffer):
         raise CorruptBatch(f"the batch takes {header.size} bytes, {len(buffer) - position} are left at {position}")
@@ -41,7 +41,7 @@ def records_of(buffer: Buffer, header: BatchHeader, position: int = 0) -> bytes:
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse a header no records can belong to."""
+    """Raises CorruptBatch for a header that cannot be right for any records."""
     if header.count < 0:
         raise CorruptBatch(f"the batch declares {header.count} records")
     if not 0 <= header.base_offset <= _BASE_OFFSET_MAX:
@@ -49,7 +49,7 @@ def check_claims(header: BatchHeader) -> None:
 
 
 def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
-    """The records in `data`, the uncompressed records of `header`. Raises CorruptBatch at the first unsound one."""
+    """The records in `data`, the uncompressed records of `header`. Raises CorruptBatch at the first invalid one."""
     count, size = header.count, len(data)
     check_claims(header)
     base_offset, base_timestamp, timestamp = header.base_offset, header.base_timestamp, header.max_timestamp
@@ -97,7 +97,7 @@ def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
 
 
 def wrap64(number: int) -> int:
-    """`number` as 64 bits with a sign hold it."""
+    """`number` wrapped to a signed 64-bit integer."""
     return (number - TIMESTAMP_MIN) % 2**64 + TIMESTAMP_MIN
 
 
@@ -126,7 +126,7 @@ def ends_early(data: bytes, count: int) -> CorruptBatch:
 
 
 def wrong_end(data: bytes, count: int, position: int) -> CorruptBatch:
-    """The last record ends at `position`, which is not the end of `data`."""
+    """The error for a last record that does not end at the end of `data`."""
     if position > len(data):
         return ends_early(data, count)
     return CorruptBatch(f"{len(data) - position} bytes follow the last of the {count} records the batch declares")

@@ -1,4 +1,4 @@
-"""The hash by which Kafka's clients spread keys over partitions."""
+"""The hash by which Kafka's clients map keys to partitions."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ _MASK: Final = 0xFFFF_FFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's clients, without sign."""
+    """Murmur2 as in Kafka's clients, as an unsigned 32-bit number."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3

@@ -1,11 +1,11 @@
-"""The last offset of every key, in bounded memory: what compaction knows about the dirty part of a log.
+"""The last offset of every key in bounded memory, for the compaction of the dirty part of a log.
 
-Rule 1: an entry takes 24 bytes, 16 of the key's MD5 and 8 of the offset, so that `log.cleaner.dedupe.buffer.size` holds
-        as many keys as in Kafka, however long they are.
-Rule 2: entries are found by open addressing: first at the digest's successive integers, then in the slots that follow.
-Rule 3: nothing is taken in past `load_factor` of the slots: a full map ends the round of cleaning, and the next one
-        goes on from there.
-Rule 4: two keys of the same MD5 would be taken for one. MD5 is not used for security here: who can write both keys
+Rule 1: an entry takes 24 bytes, 16 for the key's MD5 and 8 for the offset, so that `log.cleaner.dedupe.buffer.size`
+        holds as many keys as in Kafka, however long they are.
+Rule 2: open addressing: first the digest's successive integers, then the following slots.
+Rule 3: the map accepts nothing past `load_factor` of the slots: a full map ends the round of cleaning, and the next
+        round continues there.
+Rule 4: two keys with the same MD5 count as one. MD5 is not used for security here: a client that can write both keys
         can write either value.
 """
 
@@ -23,7 +23,7 @@ _PROBES_IN_DIGEST: Final = _DIGEST_SIZE - 3
 
 
 class OffsetMap:
-    """Keys' digests to offsets, in one block of memory."""
+    """Maps key digests to offsets, in one block of memory."""
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
         self.slots = memory_bytes // ENTRY_SIZE
@@ -40,7 +40,7 @@ class OffsetMap:
                 f"there is no memory for {memory_bytes} bytes of keys; lower log.cleaner.dedupe.buffer.size"
             ) from None
         self._keys = 0
-        self.latest_offset = -1  # Up to here the map knows the log; whoever feeds it keeps this.
+        self.latest_offset = -1  # The last offset that was added; maintained by the caller.
 
     def __len__(self) -> int:
         return self._keys
@@ -50,8 +50,8 @@ class OffsetMap:
         return self._keys >= self.keys_max
 
     def put(self, key: Buffer, offset: int) -> bool:
-        """Remember `offset` as the key's latest. False: the map is full and took nothing in."""
-        if self.full:  # As in Kafka, even for a key that is known: the caller stops at the same record either way.
+        """Set the key's latest offset. Returns False, without a change, if the map is full."""
+        if self.full:  # As in Kafka, even for a known key: the caller stops at the same record either way.
             return False
         digest = md5(key, usedforsecurity=False).digest()
         position, known = self._find(digest)
@@ -62,12 +62,12 @@ class OffsetMap:
         return True
 
     def get(self, key: Buffer) -> int:
-        """The latest offset put for `key`, -1 if none was."""
+        """The latest offset of `key`; -1 if there is none."""
         position, known = self._find(md5(key, usedforsecurity=False).digest())
         return _OFFSET.unpack_from(self._bytes, position + _DIGEST_SIZE)[0] if known else -1
 
     def _find(self, digest: bytes) -> tuple[int, bool]:
-        """Where the digest's entry is or would go, and whether it is there."""
+        """The slot of the digest's entry, or where it would go; and whether it is there."""
         slots, entries = self.slots, self._bytes
         for at in range(_PROBES_IN_DIGEST):
             position = int.from_bytes(digest[at : at + 4], "big") % slots * ENTRY_SIZE
@@ -79,4 +79,4 @@ class OffsetMap:
             found = entries[position : position + _DIGEST_SIZE]
             if found in (digest, _EMPTY):
                 return position, found == digest
-        return -1, False  # Every slot is taken, and none by this digest.
+        return -1, False  # Every slot is taken by other digests.

@@ -1,18 +1,19 @@
-"""What a broker checks of a produced batch before it appends it, and what it writes into it.
+"""The checks of a produced batch before it is appended, and the fields that the broker sets in it.
 
-Rule 1: a producer sends exactly one batch a partition, at base offset 0, of as many records as it has offsets, and no
-        control records. With a producer id it carries a sequence.
-Rule 2: the checksum is compared first: what is wrong under a right checksum was sent so, and is INVALID_RECORD or
-        INVALID_TIMESTAMP; the client must not send it again.
-Rule 3: every record is walked: its layout, its key in a compacted topic, its timestamp against
-        message.timestamp.{before,after}.max.ms. All bad records are named, not only the first.
-Rule 4: under LogAppendTime the batch gets the broker's time; under CreateTime its max timestamp is set right. Both
-        happen in place, records untouched.
-Rule 5: a batch is rebuilt only to be compressed otherwise (compression.type), or because its offset deltas are not
-        0, 1, 2 ...: old clients wrote such, and two records must not share an offset. (Kafka repairs such a batch
+Rule 1: a producer sends exactly one batch per partition, at base offset 0, with as many records as offsets, and no
+        control records. With a producer id it has a sequence.
+Rule 2: the checksum is compared first: a fault under a correct checksum was sent that way, and is INVALID_RECORD or
+        INVALID_TIMESTAMP; the client must not retry it.
+Rule 3: every record is checked: its layout, its key in a compacted topic, its timestamp against
+        message.timestamp.{before,after}.max.ms. All bad records are reported, not only the first.
+Rule 4: under LogAppendTime the batch gets the broker's time; under CreateTime its max timestamp is corrected. Both
+        happen in place, without touching the records.
+Rule 5: a batch is rebuilt only to compress it differently (compression.type), or because its offset deltas are not 0,
+        1, 2 ...: old clients wrote such batches, and two records must not share an offset. (Kafka repairs such a batch
         only if it is compressed.)
-Rule 6: whoever cannot wait says how many bytes of records may be checked. A batch that has more, or unpacks to more, or
-        has an eighth of that and must be rebuilt, is left alone: it is to be checked elsewhere.
+Rule 6: a caller that must not block limits the bytes of records to check (`at_once_max`). A batch that has more, or
+        unpacks to more, or has an eighth of that and must be rebuilt, raises TakesLong and is to be checked in a
+        thread.
 """
 
 from struct import Struct
@@ -60,11 +61,11 @@ _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
-_REBUILD_COST: Final = 8  # To compress a batch anew takes so many times as long as to walk over it.
+_REBUILD_COST: Final = 8  # Compressing a batch takes about this many times as long as walking over it.
 
 
 def check_produced(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: int) -> Checked:
-    """Check, and set right in place, the one batch in `buffer`.
+    """Check the one batch in `buffer`, and correct it in place.
 
     Raises CorruptBatch, InvalidRecords, or Refused with MESSAGE_TOO_LARGE; or TakesLong, by rule 6.
     """
@@ -72,7 +73,7 @@ def check_produced(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: 
 
 
 def check_counted(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: int) -> tuple[Checked, int]:
-    """As `check_produced`; also, how many bytes of records that were."""
+    """Like `check_produced`; also returns the size of the uncompressed records."""
     view = memoryview(buffer)
     header = _only_batch(view)
     _check_header(header, rules)
@@ -87,7 +88,7 @@ def check_counted(buffer: bytearray | memoryview, rules: ProduceRules, now_ms: i
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write what only the leader knows into the batch at `position`; both fields lie outside the checksum."""
+    """Write base offset and leader epoch into the batch at `position`; both lie outside the checksum."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
 
@@ -101,7 +102,7 @@ def _only_batch(view: memoryview) -> BatchHeader:
 
 
 def _odd_batch(view: memoryview) -> BatchHeader:
-    """What is wrong with bytes that are not one whole batch."""
+    """Raises the error for bytes that are not one whole batch."""
     if len(view) <= MAGIC_AT:
         raise _invalid(f"{len(view)} bytes were sent for a partition; exactly one record batch is needed")
     if view[MAGIC_AT] < MAGIC:
@@ -116,7 +117,7 @@ def _odd_batch(view: memoryview) -> BatchHeader:
 
 
 def _check_header(header: BatchHeader, rules: ProduceRules) -> None:
-    """Rule 1."""
+    """Raises InvalidRecords if the header breaks rule 1."""
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise _invalid(f"the batch names compression {header.attributes & CODEC_MASK}; 0 to {Codec.ZSTD:d} are known")
     if not rules.from_client:
@@ -155,7 +156,7 @@ def _unpacked(view: memoryview, header: BatchHeader, rules: ProduceRules) -> byt
     try:
         return decompress(header.codec, packed, limit=most)
     except Bomb:
-        raise TakesLong from None  # Or a bomb: who has the time finds out.
+        raise TakesLong from None  # If it is a decompression bomb, the check in a thread finds that.
 
 
 def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int) -> tuple[Checked, int]:
@@ -167,7 +168,7 @@ def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, n
     latest, in_order = _walk(data, header, window, rules.compacted)
     wanted = codec if rules.codec is None else rules.codec
     if header.is_control and codec is Codec.NONE:
-        wanted = Codec.NONE  # Consumers look for markers in plain sight.
+        wanted = Codec.NONE  # Consumers read markers without decompressing.
     if wanted is not codec or not in_order:
         _check_length(len(data), rules, _REBUILD_COST)
         return _rebuild(data, header, rules, wanted, in_order, now_ms), len(data)
@@ -179,7 +180,8 @@ def _check_records(view: memoryview, header: BatchHeader, rules: ProduceRules, n
 def _walk(data: bytes, header: BatchHeader, window: Window, key_needed: bool) -> tuple[int, bool]:
     """The largest timestamp delta, and whether offset deltas are 0, 1, 2 ...
 
-    The one loop over records on the way of every produced batch: `spans` without the tuples, short varints in line.
+    The only loop over records for every produced batch: like `spans`, without the tuples and with short varints in
+    line.
     """
     check_claims(header)
     count, faults = header.count, None
@@ -284,7 +286,7 @@ def _rebuild(
 def _set_max_timestamp(
     view: memoryview, header: BatchHeader, timestamp_type: TimestampType, max_timestamp: int
 ) -> BatchHeader:
-    """Rule 4. Most batches carry the right one already and are not written to."""
+    """Rule 4. Most batches have the correct one already and are not changed."""
     if header.timestamp_type is timestamp_type and header.max_timestamp == max_timestamp:
         return header
     attributes = attributes_of(

@@ -1,4 +1,4 @@
-"""Reading the records of a batch: for tools, look-up by time, coordinators that load their state, and consumers."""
+"""Reads the records of a batch: for tools, look-ups by time, loading coordinators, and consumers."""
 
 from ottla.kernel.batch import BatchHeader, Buffer, read_header
 from ottla.kernel.reference.layout import records_of, spans
@@ -30,7 +30,7 @@ def records_in(data: bytes, header: BatchHeader) -> list[Record]:
 def find_time(
     buffer: Buffer, position: int, target_ms: int, start_offset: int = 0, header: BatchHeader | None = None
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at `start_offset` or later with a timestamp of `target_ms` or later."""
+    """(offset, timestamp) of the first record at `start_offset` or later with a timestamp of at least `target_ms`."""
     if header is None:
         header = read_header(buffer, position)
     if header.max_timestamp < target_ms:
@@ -53,6 +53,6 @@ def _headers(data: bytes, position: int) -> Headers:
         if size >= 0:
             value = data[position : position + size]
             position += size
-        # Brokers store names unseen; one that is not UTF-8 is shown as Java shows it.
+        # Brokers do not check names; invalid UTF-8 is replaced, as in Java.
         headers.append((name.decode("utf-8", "replace"), value))
     return tuple(headers)

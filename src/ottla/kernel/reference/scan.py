@@ -1,9 +1,10 @@
-"""Finding the batches in a stretch of log: recovery, replication, compaction, `ottla log dump`.
+"""Finds the batches in a part of a log: for recovery, replication, compaction, `ottla log dump`.
 
-Rule 1: any bytes have an answer; scanning never raises.
-Rule 2: the answer says where trust ends (`consumed`) and why: a fault, or merely the end of the bytes.
-Rule 3: the base offset and the leader epoch are outside the checksum, so a flipped bit there passes. The log finds it:
-        offsets must rise from batch to batch within the segment's range, and epochs never fall.
+Rule 1: any bytes have a result; scanning never raises.
+Rule 2: the result says up to where the bytes are valid (`consumed`) and why they end: a fault, or just the end of the
+        bytes.
+Rule 3: the base offset and the leader epoch are outside the checksum, so a flipped bit there is not detected here. The
+        log detects it: offsets must rise within the segment's range, and epochs never fall.
 """
 
 from struct import Struct
@@ -25,7 +26,7 @@ _LENGTH_TO_MAGIC: Final = Struct(">iib")  # length, leader epoch, magic
 
 
 def scan(buffer: Buffer, *, check_crc: bool = True) -> Scan:
-    """The batches that stand one after the other from the start of `buffer`."""
+    """The consecutive batches from the start of `buffer`."""
     view = memoryview(buffer)
     end = len(view)
     headers: list[BatchHeader] = []

@@ -1,17 +1,17 @@
-"""Columns to the batches of a topic's partitions: what a table engine hands over, without an object per record.
+"""Builds the batches of a topic's partitions from columns of a table engine, without an object per record.
 
 Rule 1: the columns of rows, in this order, and their types in Arrow:
 
-            partition int32, null where the row names none · timestamp int64 in milliseconds, null for `now_ms` ·
-            key binary · value binary · headers list<struct<key: string, value: binary>>, null or empty for none
+  partition int32, null if the row names none · timestamp int64 in milliseconds, null for `now_ms` ·
+  key binary · value binary · headers list<struct<key: string, value: binary>>, null or empty for none
 
-Rule 2: a row goes to the partition it names. One that names none goes where Kafka's own clients put its key; rows
-        without a key stay with one partition until a batch's worth of bytes went there, then go to the next one. With
-        `round_robin` every row that names no partition goes to the one after the last row's, key or not.
+Rule 2: a row goes to the partition it names. Otherwise its key decides, as in Kafka's own clients; rows without a key
+        stay with one partition until a batch's worth of bytes went there, then go to the next one. With `round_robin`
+        every row that names no partition goes to the partition after the previous row's, key or not.
 Rule 3: the rows of a partition keep their order. A batch is complete when the next row might not fit into
-        `batch_bytes`, uncompressed; a row that is larger than that has a batch of its own.
-Rule 4: batches carry the producer they were promised and sequences that count on from 0 in each partition.
-Rule 5: a row that breaks a rule is a ValueError. Rows before it were taken: whoever meets it gives up all of them.
+        `batch_bytes`, uncompressed; a larger row has a batch of its own.
+Rule 4: batches carry the given producer and sequences that count from 0 in each partition.
+Rule 5: an invalid row is a ValueError. Rows before it were added, so the caller must discard all of them.
 """
 
 from typing import Any, Final
@@ -31,7 +31,7 @@ from ottla.kernel.values import BuiltBatch
 
 PARTITIONS_MAX: Final = 1_000_000
 RECORD_OVERHEAD: Final = 1 + 5 + 10 + 5 + 5 + 5
-"""Attributes, and varints of the length, of both deltas and of two sizes: no row takes more beside its bytes."""
+"""Attributes, and varints of the length, of both deltas and of two sizes: the maximum a row takes beside its bytes."""
 ROWS_WANTED: Final = (
     "rows are columns of partition int32, timestamp int64, key binary, value binary and "
     "headers list<struct<key: string, value: binary>>, in this order"
@@ -39,7 +39,7 @@ ROWS_WANTED: Final = (
 
 
 class TopicBatches:
-    """The batches of one topic that rows are gathered into, one for each partition."""
+    """The batches of one topic being built, one per partition."""
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class TopicBatches:
         first: int = 0,
         round_robin: bool = False,
     ) -> None:
-        """`first` is where rows go that neither name a partition nor have a key: tasks begin apart."""
+        """`first` is the first partition for rows without partition and key, so that parallel tasks start with
+        different ones."""
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ValueError(f"{partitions} partitions; a topic has 1 to {PARTITIONS_MAX}")
         if batch_bytes < 1 or first < 0:
@@ -72,11 +73,11 @@ class TopicBatches:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the rows that wait for more, before compression."""
+        """Uncompressed bytes of the rows in incomplete batches."""
         return sum(builder.records_size for builder in self._builders.values())
 
     def add(self, rows: Any, *, now_ms: int) -> list[BuiltBatch]:
-        """Take rows, which speak Arrow's C data interface; the batches that became complete."""
+        """Add rows from an object with Arrow's C data interface; returns the batches that became complete."""
         complete: list[BuiltBatch] = []
         columns = _columns_of(rows)
         for partition, timestamp, key, value, headers in zip(*columns, strict=True):
@@ -93,7 +94,7 @@ class TopicBatches:
         return complete
 
     def flush(self) -> list[BuiltBatch]:
-        """All batches that hold anything, by partition."""
+        """All batches that have rows, by partition."""
         return [self._built(partition) for partition in sorted(self._builders)]
 
     def _partition_for(self, named: int | None, key: bytes | None, size: int) -> int:

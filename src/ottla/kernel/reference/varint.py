@@ -31,7 +31,7 @@ def encode(value: int) -> bytes:
 
 
 def read_unsigned(data: Buffer, position: int, bytes_max: int = 5) -> tuple[int, int]:
-    """The varint at `position` before zigzag, and the position after it."""
+    """The varint at `position` without zigzag decoding, and the position after it."""
     value = data[position]
     if value < 128:
         return value, position + 1

@@ -1,11 +1,11 @@
-"""Which records of a produced batch are refused, and in what words.
+"""Which records of a produced batch are refused, and the error texts.
 
-Rule 1: CreateTime: a timestamp lies within message.timestamp.before.max.ms before and after.max.ms after the broker's
+Rule 1: CreateTime: a timestamp is within message.timestamp.before.max.ms before and after.max.ms after the broker's
         time, or is -1 (none).
-Rule 2: LogAppendTime: what the producer wrote does not matter, unless it claims to be the broker's time itself.
-Rule 3: a batch that claims the broker's time has one timestamp, its max timestamp. In a CreateTime topic that one is
-        held to rule 1, and the claim is then taken out: so does Kafka.
-Rule 4: one INVALID_TIMESTAMP makes the whole answer INVALID_TIMESTAMP; else it is INVALID_RECORD.
+Rule 2: LogAppendTime: the producer's timestamps are ignored, unless the batch claims LogAppendTime itself.
+Rule 3: a batch that claims LogAppendTime has one timestamp, its max timestamp. In a CreateTime topic that one is
+        checked by rule 1, and the flag is then cleared, as in Kafka.
+Rule 4: one INVALID_TIMESTAMP makes the whole response INVALID_TIMESTAMP; else it is INVALID_RECORD.
 """
 
 from typing import Final, NamedTuple
@@ -15,16 +15,14 @@ from ottla.kernel.errors import InvalidRecords, RecordError
 from ottla.kernel.reference.layout import TIMESTAMP_MAX, TIMESTAMP_MIN, wrap64
 from ottla.wire.errors import Error
 
-_ALL: Final = (-(2**65), 2**65)  # Deltas no varlong exceeds,
-_NONE: Final = (1, 0)  # and bounds no delta meets.
+_ALL: Final = (-(2**65), 2**65)  # Bounds that every delta is within.
+_NONE: Final = (1, 0)  # Bounds that no delta is within.
 
-NAMED_MAX: Final = (
-    1000  # A client learns nothing from the thousand-and-first bad record, and a hostile one sends millions.
-)
+NAMED_MAX: Final = 1000  # More than a thousand bad records do not help a client, and a hostile one sends millions.
 
 
 class Window(NamedTuple):
-    """The timestamps a batch may carry, as deltas to its base timestamp, so that the walk compares what it reads."""
+    """The allowed timestamps of a batch as deltas to its base timestamp, so that the walk compares what it reads."""
 
     deltas: tuple[int, int]
     base: int
@@ -51,14 +49,14 @@ class Window(NamedTuple):
         return cls(deltas, base, shared, now_ms, before_max_ms, after_max_ms)
 
     def wrapped(self, delta: int) -> int:
-        """The distance to the timestamp a delta means: the sum in 64 bits, as Java adds."""
+        """The delta of the resulting timestamp: the sum wraps in 64 bits, as in Java."""
         return wrap64(self.base + delta) - self.base
 
     def max_timestamp(self, largest_delta: int) -> int:
         return self.base + largest_delta if self.shared is None else self.shared
 
     def fault(self, index: int, delta: int) -> str | None:
-        """What is wrong with a delta outside `deltas`; None if it means that the record has no timestamp."""
+        """The error for a delta outside `deltas`; None if it means that the record has no timestamp."""
         timestamp = self.base + delta if self.shared is None else self.shared
         if self.shared is None and timestamp == NO_TIMESTAMP:
             return None
@@ -77,7 +75,7 @@ class Window(NamedTuple):
 
 
 class Faults:
-    """The records refused so far, each with one fault: a missing key rather than a timestamp, as Kafka has it."""
+    """The records refused so far, each with one fault: a missing key takes precedence over a timestamp, as in Kafka."""
 
     def __init__(self, window: Window) -> None:
         self._window = window

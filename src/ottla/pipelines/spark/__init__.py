@@ -1,8 +1,8 @@
-"""Pipelines on Spark. Nothing outside this package imports pyspark; whoever imports this package needs it.
+"""Pipelines on Spark. No module outside this package imports pyspark when it is loaded.
 
-Raises MissingRequirement, which says what to install, where the extra `spark` is not there.
+Importing this package raises MissingRequirement, which says what to install, if the extra `spark` is missing.
 """
 
-from ottla.pipelines.requirements import require_packages
+from ottla.pipelines.run.requirements import require_packages
 
 require_packages()

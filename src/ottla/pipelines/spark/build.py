@@ -1,9 +1,9 @@
-"""A spec to frames: what each sink's query computes.
+"""Builds the data frames of a spec: one for the query of each sink.
 
-Rule 1: each sink has a query of its own. Dead letters go with the rows of the first topic sink that reads from where
-        they come, in its transactions; those that no topic sink would have are a query of their own.
-Rule 2: a step that trains wants all rows so far, which no stream gives at once. A query that has one computes the rows
-        before it as a stream, and the rest in every epoch, as a batch (`Training`).
+Rule 1: each sink has its own query. Dead letters of a source or step are written by the first topic sink that reads
+        from it, in its transactions. If there is no such sink, they have a query of their own.
+Rule 2: a step that trains needs all rows so far, which a stream does not give. Its query computes the rows before the
+        step as a stream, and the rest as a batch in every epoch (`Training`).
 """
 
 from collections.abc import Mapping
@@ -12,32 +12,32 @@ from functools import cache, reduce
 
 from pyspark.sql import DataFrame
 
-from ottla.pipelines.graph import in_order, inputs_of, upstream
-from ottla.pipelines.identity import DEAD_LETTER_SINK
 from ottla.pipelines.spark.functions import load
 from ottla.pipelines.spark.records import dead_records, records_of, with_dead
-from ottla.pipelines.spark.rows import Rows
-from ottla.pipelines.spark.sources import Reading, read
+from ottla.pipelines.spark.rows import StepRows
+from ottla.pipelines.spark.sources import SourceContext, read
 from ottla.pipelines.spark.steps import apply_step
-from ottla.pipelines.spec import Codec, Ml, Parse, Pipeline, Sink, Step, TopicSink, TopicSource
+from ottla.pipelines.spec.graph import in_order, inputs_of, upstream
+from ottla.pipelines.spec.identity import DEAD_LETTER_SINK
+from ottla.pipelines.spec.model import Compression, Ml, Parse, Pipeline, Sink, Step, TopicSink, TopicSource
 
 
 class BadTraining(Exception):
-    """What comes after a step that trains needs more than its results."""
+    """A step after a training step reads rows that are not the results of the training."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is left to do in an epoch: train on all rows so far, and what comes after."""
+    """The batch part of an epoch: the step that trains on all rows so far, and the steps after it."""
 
     step: Step
     after: tuple[Step, ...]
     directory: str
 
     def results(self, rows: DataFrame, wanted: str) -> DataFrame:
-        """The rows that the sink reads, of all rows that the training step has had."""
+        """The rows for the sink, computed from all rows that the training step has received."""
         assert isinstance(self.step.work, Ml), "only these train"
-        frames = {self.step.name: Rows(load(self.step.work.train)(rows))}
+        frames = {self.step.name: StepRows(load(self.step.work.train)(rows))}
         for step in self.after:
             spark = rows.sparkSession
             frames[step.name] = apply_step(spark, step, frames, directory=self.directory, keep_failures=False)
@@ -48,20 +48,20 @@ class Training:
 class SinkQuery:
     sink: Sink
     frame: DataFrame
-    """Of a topic sink: records, see there; of others their rows; before training, the rows to train on."""
+    """Records for a topic sink, rows for others. With `training`, the rows to train on."""
     training: Training | None = None
     scans: int = 1
-    """How many branches of the plan read the sources: the rows', and one for each that has dead letters."""
+    """How often the plan reads the sources: once for the rows, and once for each input that has dead letters."""
     has_dead_letters: bool = False
 
 
-def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
-    """Raises what Spark raises of queries that it cannot understand."""
+def build(pipeline: Pipeline, reading: SourceContext) -> list[SinkQuery]:
+    """The queries of all sinks, and of dead letters if they need one. Raises Spark's AnalysisException and others."""
     tables = reading.tables is not None and any(isinstance(one, TopicSource) and one.table for one in pipeline.sources)
     shared = None if tables else _all_rows(pipeline, reading)
 
     @cache
-    def rows_for(sink: str) -> dict[str, Rows]:
+    def rows_for(sink: str) -> dict[str, StepRows]:
         return shared if shared is not None else _all_rows(pipeline, replace(reading, sink=sink))
 
     first = rows_for(pipeline.sinks[0].name)
@@ -74,7 +74,7 @@ def build(pipeline: Pipeline, reading: Reading) -> list[SinkQuery]:
 
 
 def dead_letter_sink(pipeline: Pipeline) -> TopicSink:
-    """For dead letters that go with no other rows."""
+    """The sink for dead letters that no topic sink writes."""
     return TopicSink(
         name=DEAD_LETTER_SINK,
         input="",
@@ -85,7 +85,7 @@ def dead_letter_sink(pipeline: Pipeline) -> TopicSink:
         schema=None,
         message="",
         partitioner="default",
-        codec=Codec.NONE,
+        codec=Compression.NONE,
         batch_bytes=16 << 10,
         linger_ms=5,
         parallelism=1,
@@ -93,11 +93,11 @@ def dead_letter_sink(pipeline: Pipeline) -> TopicSink:
     )
 
 
-def _all_rows(pipeline: Pipeline, reading: Reading) -> dict[str, Rows]:
-    """Of sources and of steps, but for those that train and those after them."""
+def _all_rows(pipeline: Pipeline, reading: SourceContext) -> dict[str, StepRows]:
+    """The rows of all sources and steps, except steps that train and those after them."""
     sources = {source.name: source for source in pipeline.sources}
     steps = {step.name: step for step in pipeline.steps}
-    rows: dict[str, Rows] = {}
+    rows: dict[str, StepRows] = {}
     for name in in_order(inputs_of(pipeline)):
         if name in sources:
             rows[name] = read(reading, sources[name])
@@ -115,7 +115,7 @@ def _trains(step: Step) -> bool:
 
 
 def _claims(pipeline: Pipeline, failing: set[str]) -> Mapping[str, list[str]]:
-    """Whose dead letters each sink writes."""
+    """The sources and steps whose dead letters each sink writes."""
     inputs = inputs_of(pipeline)
     training = {step.name for step in pipeline.steps if _trains(step)}
     claimed: dict[str, list[str]] = {name: [] for name in (*(sink.name for sink in pipeline.sinks), DEAD_LETTER_SINK)}
@@ -131,7 +131,9 @@ def _claims(pipeline: Pipeline, failing: set[str]) -> Mapping[str, list[str]]:
     return claimed
 
 
-def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, Rows], dead_of: list[str]) -> SinkQuery:
+def _query(
+    pipeline: Pipeline, reading: SourceContext, sink: Sink, rows: Mapping[str, StepRows], dead_of: list[str]
+) -> SinkQuery:
     inputs = inputs_of(pipeline)
     before = upstream(inputs, [sink.input])
     if sink.input in rows:
@@ -154,14 +156,14 @@ def _query(pipeline: Pipeline, reading: Reading, sink: Sink, rows: Mapping[str, 
     return SinkQuery(sink, rows[late[0].inputs[0]].frame, training)
 
 
-def _dead(pipeline: Pipeline, rows: Mapping[str, Rows], names: list[str]) -> DataFrame:
+def _dead(pipeline: Pipeline, rows: Mapping[str, StepRows], names: list[str]) -> DataFrame:
     frames = [rows[name].dead for name in names]
     found = [dead_records(frame, pipeline.errors.dead_letter, pipeline.name) for frame in frames if frame is not None]
     return reduce(DataFrame.unionByName, found)
 
 
 def settled(query: SinkQuery, parallelism: Mapping[str, int]) -> SinkQuery:
-    """With the parallelism that the first run settled."""
+    """The query with the parallelism that the first run settled."""
     if isinstance(query.sink, TopicSink):
         return replace(query, sink=replace(query.sink, parallelism=parallelism[query.sink.name]))
     return query

@@ -1,10 +1,10 @@
-"""Python steps on the executors: the functions and classes that a pipeline refers to.
+"""Python steps on the executors: calls the functions and classes that a pipeline refers to.
 
-Rule 1: a function is called once for every batch, with an iterator of that batch alone: what a record becomes may not
-        depend on how records fall into batches.
-Rule 2: a batch that fails is done again record by record; a record that fails alone is a dead letter with the bytes it
-        was read with, or, after other steps, with the row in JSON.
-Rule 3: without a dead-letter topic the failure itself stops the pipeline.
+Rule 1: a function is called once for every batch, with an iterator of that batch alone. Its results must not depend on
+        how records are divided into batches.
+Rule 2: a batch that fails is repeated record by record. A record that fails alone becomes a dead letter with its
+        original bytes or, after other steps, with the row in JSON.
+Rule 3: without a dead-letter topic the failure stops the pipeline.
 """
 
 import json
@@ -15,27 +15,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ottla.pipelines.spark.rows import META, ORIGINAL
-from ottla.pipelines.spec import Frame
+from ottla.pipelines.spec.model import FrameType
+from ottla.pipelines.spec.record_columns import DEAD_LETTER_COLUMNS, META_COLUMNS, VALUE_COLUMN, arrow_fields, field_of
 
 DEAD: Final = "_ottla_dead"
 _ERROR_CHARACTERS_MAX: Final = 2_000
-_BYTES: Final = pa.binary()
-_DEAD_TYPE: Final = pa.struct(
-    [
-        ("key", _BYTES),
-        ("value", _BYTES),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", _BYTES)]))),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("error", pa.string()),
-    ]
-)
+_DEAD_TYPE: Final = pa.struct(arrow_fields(DEAD_LETTER_COLUMNS))
 
 
 def load(reference: str) -> Any:
-    """What `module:name` names."""
+    """Import the object that `module:name` names."""
     module, _, name = reference.partition(":")
     found: Any = import_module(module)
     for part in name.split("."):
@@ -45,11 +34,12 @@ def load(reference: str) -> Any:
 
 @dataclass(frozen=True)
 class StepFunction:
-    """For mapInArrow: the function of a step; failures stand in the column DEAD when they are kept."""
+    """A function for Spark's `mapInArrow`. It calls the function of a step. With `keep_failures`, failed records are in
+    the column DEAD."""
 
     step: str
     reference: str
-    frame: Frame
+    frame: FrameType
     result: pa.Schema
     keep_failures: bool
 
@@ -58,7 +48,7 @@ class StepFunction:
         for batch in batches:
             try:
                 made = self._call(function, batch)
-            except Exception as error:  # The function is somebody's: anything may come out of it.
+            except Exception as error:  # User code may raise anything.
                 if not self.keep_failures:
                     raise StepFailed(f"step {self.step}: {self.reference}: {_told(error)}") from error
                 yield from self._one_by_one(function, batch)
@@ -76,9 +66,9 @@ class StepFunction:
                 yield from map(self._alive, made)
 
     def _call(self, function: Callable[..., Any], batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        if ORIGINAL in batch.schema.names:
-            batch = batch.drop_columns([ORIGINAL])
-        if self.frame is Frame.PANDAS:
+        if VALUE_COLUMN in batch.schema.names:
+            batch = batch.drop_columns([VALUE_COLUMN])
+        if self.frame is FrameType.PANDAS:
             return [self._fitting(_from_pandas(made, self.result)) for made in function(iter([batch.to_pandas()]))]
         return [self._fitting(made) for made in function(iter([batch]))]
 
@@ -93,13 +83,13 @@ class StepFunction:
 
     def _dead(self, row: dict[str, Any], error: str) -> pa.RecordBatch:
         empty = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in self.result], schema=self.result)
-        value = row[ORIGINAL] if ORIGINAL in row else _as_json(row)
-        letter = {name.lstrip("_"): row.get(name) for name in META} | {"value": value, "error": error}
+        value = row[VALUE_COLUMN] if VALUE_COLUMN in row else _as_json(row)
+        letter = {field_of(name): row.get(name) for name in META_COLUMNS} | {"value": value, "error": error}
         return _with_dead(empty, pa.array([letter], _DEAD_TYPE))
 
 
 class StepFailed(Exception):
-    """A function of the pipeline failed, and there is no place for dead letters."""
+    """A function of the pipeline failed, and there is no dead-letter topic."""
 
 
 def _with_dead(batch: pa.RecordBatch, dead: pa.Array) -> pa.RecordBatch:
@@ -111,7 +101,7 @@ def _from_pandas(made: Any, result: pa.Schema) -> pa.RecordBatch:
 
 
 def _as_json(row: dict[str, Any]) -> bytes:
-    columns = {name: value for name, value in row.items() if name not in META}
+    columns = {name: value for name, value in row.items() if name not in META_COLUMNS}
     return json.dumps(columns, ensure_ascii=False, default=str).encode()
 
 

@@ -1,4 +1,4 @@
-"""Protobuf by the text of a .proto file: compiled on the driver, read and made with the library's own messages."""
+"""Protobuf by the text of a .proto file: compiles it on the driver, decodes and encodes with the protobuf library."""
 
 import os
 import tempfile
@@ -24,7 +24,7 @@ _SCALARS: Final = {
 
 
 def compile_proto(text: str, message: str) -> tuple[bytes, str]:
-    """The compiled file with all it imports, and the message's full name. Raises ValueError."""
+    """The compiled file with its imports, and the message's full name. Raises ValueError."""
     import grpc_tools
     from grpc_tools import protoc
 
@@ -42,14 +42,14 @@ def compile_proto(text: str, message: str) -> tuple[bytes, str]:
             _FILE,
         ]
         if protoc.main(arguments) != 0:
-            raise ValueError("the .proto file cannot be compiled; the compiler has said why")
+            raise ValueError("the .proto file cannot be compiled; the compiler's message is above")
         with open(made, "rb") as file:
             compiled = file.read()
     return compiled, message or _first_message(compiled)
 
 
 def columns_of(compiled: bytes, message: str) -> str:
-    """In SQL's words."""
+    """The message's columns, declared in SQL."""
     return ", ".join(f"`{field.name}` {_type(field, ())}" for field in descriptor_of(compiled, message).fields)
 
 
@@ -98,7 +98,7 @@ def _one(field: FieldDescriptor, above: tuple[str, ...]) -> str:
     if kind.full_name == _TIMESTAMP:
         return "TIMESTAMP"
     if kind.full_name in above:
-        raise ValueError(f"message {kind.full_name} holds itself, and columns cannot")
+        raise ValueError(f"message {kind.full_name} contains itself, which columns cannot")
     fields = (f"`{inner.name}`: {_type(inner, (*above, kind.full_name))}" for inner in kind.fields)
     return f"STRUCT<{', '.join(fields)}>"
 
@@ -132,7 +132,7 @@ def _plain(field: FieldDescriptor, value: Any) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Fields that are null are not set."""
+    """The row without null fields, which a message does not set."""
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if one is not None}
     if isinstance(value, list):

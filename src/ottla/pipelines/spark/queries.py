@@ -1,8 +1,8 @@
-"""The streaming query of one sink: started, watched, and started again when it fails.
+"""The streaming query of one sink: starts it, watches it, and restarts it when it fails.
 
-Rule 1: every epoch begins with the question whether this run still owns the checkpoint, or is to stop.
-Rule 2: a failed query begins again with the epoch that it did not finish, after a wait; see `failures`.
-Rule 3: who stops the pipeline lets the epoch that is being written end, where that does not take too long.
+Rule 1: before every epoch it is checked whether this run still owns the checkpoint and is not to stop.
+Rule 2: a failed query is restarted after a wait, with the epoch that it did not finish; see `run/failures`.
+Rule 3: stopping lets the epoch that is being written end, unless that takes too long.
 """
 
 import json
@@ -18,12 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.client.core.names import TopicPartition
 from ottla.observe.trace import trace, warn
-from ottla.pipelines.checkpoint import Checkpoint, SinkStatus
-from ottla.pipelines.failures import BackOff, Failure, failure_of
-from ottla.pipelines.ranges import from_document
+from ottla.pipelines.run.checkpoint import Checkpoint, SinkStatus
+from ottla.pipelines.run.failures import QueryFailure, RestartBackoff, failure_of
+from ottla.pipelines.sink.writing import EpochResult, RunContext, output_modes, writer_of
+from ottla.pipelines.source.ranges import from_document
 from ottla.pipelines.spark.build import SinkQuery
-from ottla.pipelines.spark.sinks.writers import output_modes, writer_of
-from ottla.pipelines.spark.sinks.writing import Outcome, Run
 from ottla.pipelines.spark.training import results_of_epoch
 
 _BATCHES_SHOWN: Final = 20
@@ -33,34 +32,36 @@ _MAKING_SOURCES: Final = "Initializing sources"  # As Spark says it.
 
 
 class Stopping(Exception):
-    """Somebody asked the pipeline to stop: no further epoch begins."""
+    """The pipeline was asked to stop: no further epoch begins."""
 
 
 class GaveUp(Exception):
-    """The query cannot go on; the text is the reason."""
+    """The query failed for good; the text is the reason."""
 
-    def __init__(self, sink: str, failure: Failure) -> None:
+    def __init__(self, sink: str, failure: QueryFailure) -> None:
         super().__init__(failure.reason if failure.reason.startswith("sink ") else f"sink {sink}: {failure.reason}")
         self.failure = failure
 
 
 class QueryRun:
-    def __init__(self, query: SinkQuery, run: Run, checkpoint: Checkpoint, spark: SparkSession, *, once: bool) -> None:
+    def __init__(
+        self, query: SinkQuery, run: RunContext, checkpoint: Checkpoint, spark: SparkSession, *, once: bool
+    ) -> None:
         self.name = query.sink.name
         self.status = SinkStatus()
         self.consumed: dict[TopicPartition, int] = {}
-        """Where the epochs that are finished have come to in each partition."""
+        """The position after the finished epochs in each partition."""
         self.dead_of_read = 0
-        """Dead letters of the records that the status says were read: an epoch's letters are known before those are."""
+        """Dead letters of epochs whose records the status counts; Spark reports records later than letters."""
         self.done = False
         self._query, self._run, self._checkpoint, self._once = query, run, checkpoint, once
         self._writer = writer_of(query.sink, run, spark)
         self._running: StreamingQuery | None = None
         self._waiter: threading.Thread | None = None
-        self._back_off = BackOff()
+        self._back_off = RestartBackoff()
         self._begin_at = 0.0
         self._told_epoch = -1
-        self._dead: dict[int, int] = {}  # Of epochs that were written and not told of yet.
+        self._dead: dict[int, int] = {}  # Dead letters of epochs that Spark has not reported yet.
         self._raised: BaseException | None = None
         self._stopping = threading.Event()
         self._epoch_begun = self._epoch_ended = -1
@@ -68,22 +69,22 @@ class QueryRun:
 
     @property
     def is_starting(self) -> bool:
-        """Whether Spark is still making the processes that plan what the query reads."""
+        """Whether Spark is still starting the processes of the query's sources."""
         return self._running is not None and self._running.status["message"] == _MAKING_SOURCES
 
     def attend(self, *, may_start: bool = True) -> None:
-        """Look after the query: start it when it is time, take down how it gets on. Raises GaveUp."""
+        """Start the query when it is due, and update its status. Called again and again. Raises GaveUp."""
         try:
             if may_start and self._running is None and not self.done and time.monotonic() >= self._begin_at:
                 self._start()
             if self._running is not None:
                 self._take_progress(self._running)
                 self._look_whether_it_ended(self._running)
-        except Exception as error:  # Whatever the engine or a sink raises: it is judged by what it is.
+        except Exception as error:  # Spark or a sink may raise anything; `_failed` decides by its type.
             self._failed(error)
 
     def stop(self) -> None:
-        """Let the epoch end that is being written, and none begin."""
+        """Wait for the epoch that is being written, and begin no other."""
         self._stopping.set()
         query = self._running
         if query is None:
@@ -91,7 +92,7 @@ class QueryRun:
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while time.monotonic() < deadline and query.isActive and query.status["isTriggerActive"]:
             if self._epoch_begun == self._epoch_ended >= 0 and self._is_committed(self._epoch_ended):
-                break  # Between two epochs.
+                break  # No epoch is being written.
             time.sleep(_LOOK_S)
         query.stop()
         self._take_progress(query)
@@ -110,7 +111,7 @@ class QueryRun:
         try:
             return self._begin(first)
         except AnalysisException:
-            return self._begin(second)  # If it was not the mode that is wrong, this says so too.
+            return self._begin(second)  # If the output mode was not the cause, this raises the same error.
 
     def _begin(self, mode: str) -> StreamingQuery:
         return (
@@ -122,7 +123,7 @@ class QueryRun:
         )
 
     def _write(self, rows: DataFrame, epoch: int) -> None:
-        """Called by Spark, in a thread of its own."""
+        """Write an epoch. Called by Spark, in a thread of its own."""
         try:
             if self._stopping.is_set():
                 raise Stopping
@@ -133,15 +134,15 @@ class QueryRun:
                 rows = results_of_epoch(self._query, rows, epoch, kept)
             self._took(self._writer.write(rows, epoch), epoch)
         except BaseException as error:
-            self._raised = error  # Spark hands on its text alone.
+            self._raised = error  # Kept here, because Spark passes on only the text of an exception.
             raise
 
-    def _took(self, outcome: Outcome, epoch: int) -> None:
+    def _took(self, outcome: EpochResult, epoch: int) -> None:
         self.status.rows_written += outcome.rows
         self.status.dead_letters += outcome.dead_letters
         self._dead[epoch] = outcome.dead_letters
         self.status.epochs_skipped += outcome.skipped
-        if outcome.rows or not outcome.skipped:  # Finding an epoch written is no progress.
+        if outcome.rows or not outcome.skipped:  # A skipped epoch does not show that the sink works.
             self._back_off.succeeded()
         self._epoch_ended = epoch
         trace("pipeline.epoch", sink=self.name, epoch=epoch, rows=outcome.rows, skipped=outcome.skipped)
@@ -167,7 +168,9 @@ class QueryRun:
     def _records_of(self, source: dict[str, Any]) -> int:
         end = source["endOffset"]
         if not isinstance(end, dict) or not all(isinstance(one, dict) for one in end.values()):
-            return int(source["numInputRows"]) // self._query.scans  # Files: read once for each branch of the plan.
+            return (
+                int(source["numInputRows"]) // self._query.scans
+            )  # Of files Spark counts a row for each branch of the plan.
         ends, starts = from_document(end), from_document(source["startOffset"] or {})
         self.consumed |= ends
         return sum(
@@ -203,7 +206,7 @@ class QueryRun:
 
 
 def _wait(query: StreamingQuery) -> None:
-    """Until everything that was there is processed. What goes wrong is found where the query is looked after."""
+    """Wait until everything available is processed. Errors are found by `attend`."""
     try:
         query.processAllAvailable()
     except Exception:

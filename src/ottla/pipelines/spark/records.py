@@ -1,12 +1,12 @@
-"""Rows to the records of a topic: key, value and headers in bytes; and dead letters as such records.
+"""Makes records for a topic of rows and of dead letters: key, value and headers in bytes.
 
-Rule 1: a key of one column is that column: text as UTF-8, bytes as they are, anything else as it would be printed. A
-        key of several columns is a JSON object of them.
-Rule 2: the value has every column but those that are headers and those that came along with a source's records (META).
-Rule 3: a dead letter has the key, the value and the headers it was read with, and headers that say whence it comes and
-        why. Its time is when it is written: with an old one retention might take it at once.
-Rule 4: a frame has the columns that differ from row to row and no others: each is copied three times on its way. Key
-        and value always; headers where there are any; topic and IS_DEAD where dead letters are among the records.
+Rule 1: a key of one column holds text as UTF-8, bytes unchanged, and other types as Spark casts them to text. A key of
+        several columns is a JSON object.
+Rule 2: the value has every column but those that are headers and META_COLUMNS, which came along with a source's record.
+Rule 3: a dead letter has the key, value and headers of the record that failed, and headers that say where it came from
+        and why it failed. Its timestamp is the time of writing: retention might remove one with an old timestamp.
+Rule 4: a frame has only the columns that differ between rows, since each is copied three times: key and value always,
+        headers if there are any, topic and IS_DEAD if dead letters are among the records.
 """
 
 from typing import Final
@@ -15,22 +15,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from ottla.pipelines import dead_letters
-from ottla.pipelines.spark.rows import HEADERS_TYPE, META
+from ottla.pipelines.sink import dead_letters
 from ottla.pipelines.spark.schema_formats import encoder
-from ottla.pipelines.spec import Parse, TopicSink
+from ottla.pipelines.spec.model import Parse, TopicSink
+from ottla.pipelines.spec.record_columns import HEADERS_TYPE, IS_DEAD, META_COLUMNS
 
-IS_DEAD: Final = "dead"
-"""Whether the row is a dead letter; not there where none can be."""
 _VALUE: Final = "value"
 
 
 class BadSink(Exception):
-    """The columns that reach a sink do not fit what it is to write."""
+    """The columns that reach a sink do not fit what it has to write."""
 
 
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
-    """Key, value, and headers if the sink has any, of the rows that a sink reads. Raises BadSink."""
+    """The records of a sink's rows: key, value, and headers if the sink has any. Raises BadSink."""
     _check(frame, sink, sink.key, "key")
     _check(frame, sink, sink.headers, "header")
     columns = {"key": _text_or_bytes(frame.schema, sink.key), _VALUE: _value(frame, sink)}
@@ -46,13 +44,13 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
 
 
 def with_dead(records: DataFrame, topic: str, dead: DataFrame) -> DataFrame:
-    """Records for `topic`, and dead letters among them."""
+    """The records for `topic` together with dead letters."""
     headers = F.col("headers") if "headers" in records.columns else F.array().cast(HEADERS_TYPE)
     return _outgoing(records.withColumn("headers", headers), topic, dead=False).unionByName(dead)
 
 
 def dead_records(dead: DataFrame, topic: str, pipeline: str) -> DataFrame:
-    """Of rows of DEAD_SCHEMA; the epoch is added when it is known."""
+    """Records of the rows of DEAD_SCHEMA. The header with the epoch is added when an epoch is written."""
     told = [
         (dead_letters.TOPIC, F.col("topic")),
         (dead_letters.PARTITION, F.col("partition").cast("string")),
@@ -64,15 +62,6 @@ def dead_records(dead: DataFrame, topic: str, pipeline: str) -> DataFrame:
     none = F.array().cast(HEADERS_TYPE)
     headers = F.concat(F.coalesce("headers", none), added.cast(HEADERS_TYPE))
     return _outgoing(dead.select("key", _VALUE, headers.alias("headers")), topic, dead=True)
-
-
-def with_epoch(records: DataFrame, epoch: int) -> DataFrame:
-    """The epoch among the headers of dead letters, if there can be any."""
-    if IS_DEAD not in records.columns:
-        return records
-    told = F.array(_header(dead_letters.EPOCH, F.lit(str(epoch)))).cast(HEADERS_TYPE)
-    headers = F.when(F.col(IS_DEAD), F.concat("headers", told)).otherwise(F.col("headers"))
-    return records.withColumn("headers", headers)
 
 
 def _outgoing(made: DataFrame, topic: str, *, dead: bool) -> DataFrame:
@@ -88,7 +77,7 @@ def _headers(schema: StructType, columns: tuple[str, ...]) -> Column:
 
 
 def _value(frame: DataFrame, sink: TopicSink) -> Column:
-    names = [name for name in frame.columns if name not in sink.headers and name not in META]
+    names = [name for name in frame.columns if name not in sink.headers and name not in META_COLUMNS]
     match sink.serialise:
         case Parse.JSON:
             return F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).cast("binary")
@@ -98,8 +87,8 @@ def _value(frame: DataFrame, sink: TopicSink) -> Column:
             name = _VALUE if _VALUE in names else names[0]
             if name != _VALUE and len(names) > 1:
                 raise BadSink(
-                    f"sink {sink.name} writes {sink.serialise}, which is one column, and reads {', '.join(names)}: "
-                    "call one of them value, or serialise as json"
+                    f"sink {sink.name} writes {sink.serialise}, which takes one column, and reads {', '.join(names)}: "
+                    "name one of them value, or serialise as json"
                 )
             return _bytes(_type(frame.schema, name), F.col(name))
 
@@ -131,5 +120,5 @@ def _check(frame: DataFrame, sink: TopicSink, columns: tuple[str, ...], what: st
     for name in columns:
         if name.lower() not in there:
             raise BadSink(
-                f"sink {sink.name}: there is no column {name} for its {what}; {', '.join(frame.columns)} are there"
+                f"sink {sink.name}: there is no column {name} for its {what}, only {', '.join(frame.columns)}"
             )

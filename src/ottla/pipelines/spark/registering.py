@@ -1,4 +1,4 @@
-"""Making Ottla's sources known to Spark."""
+"""Registers Ottla's data sources with Spark."""
 
 import tempfile
 
@@ -11,15 +11,15 @@ _SET_BY_SPARK = {
     "SPARK_BUFFER_SIZE": "65536",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""What every query of a source sets anew, with what Python takes where they are missing."""
+"""Environment variables that Spark sets for every query of a source, with the values that Python assumes by default."""
 
 
 def register(spark: SparkSession, source: type[DataSource]) -> None:
-    """Have Spark find a source by its name, from several queries at once.
+    """Register a source so that several queries can start with it at the same time.
 
-    All queries of a source share one map of environment variables, which is not made for threads. Each puts some in
-    as it begins: where two do so at the same time, the map can lose count of itself, and every job of the driver that
-    is sent with it fails from then on. Variables that are there already are only given their values.
+    All queries of a source share one map of environment variables, which is not thread-safe. Each query adds variables
+    as it starts. Two that do so at the same time can corrupt the map, and then every later job of the driver fails.
+    So the variables are added here, once: setting the value of an existing key does not change the map's structure.
     """
     environment = spark.sparkContext.environment
     environment |= _SET_BY_SPARK | environment

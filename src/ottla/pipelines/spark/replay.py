@@ -1,10 +1,10 @@
-"""A pipeline over a span of the past: one epoch, computed as a batch, under an identity and a checkpoint of its own.
+"""Replays a pipeline over a span of the past: one epoch, computed as a batch, with its own identity and checkpoint.
 
-Rule 1: the live run is neither fenced nor moved: the replay has other transactional ids, and publishes no offsets.
-Rule 2: one replay is written once. Asked for again, what is written is found and skipped; another pipeline, another
-        span or another name is another replay.
-Rule 3: all is one epoch, so `errors.max_rate` is judged before anything is written: records that fail are counted
-        first, which reads and parses the span once more.
+Rule 1: the live run is not affected: the replay has its own transactional ids and publishes no offsets.
+Rule 2: a replay is written once. If it is run again, sinks that have it are skipped. Another pipeline, another span or
+        another name is another replay.
+Rule 3: a replay is a single epoch, so `errors.max_rate` is checked before anything is written. Records that fail are
+        counted first, which reads and parses the span once more.
 """
 
 import threading
@@ -19,37 +19,36 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from ottla.observe.trace import warn
-from ottla.pipelines import dead_letters
-from ottla.pipelines.checkpoint import Checkpoint, SinkStatus
-from ottla.pipelines.columns_read import columns_read
-from ottla.pipelines.document import spec_hash
-from ottla.pipelines.failures import BackOff, FailureRate, failure_of
-from ottla.pipelines.identity import Identity
-from ottla.pipelines.paths import resolved
-from ottla.pipelines.reading import reading_of
+from ottla.pipelines.authoring.document import spec_hash
+from ottla.pipelines.run.checkpoint import Checkpoint, SinkStatus
+from ottla.pipelines.run.failures import FailureRate, RestartBackoff, failure_of
+from ottla.pipelines.sink import dead_letters
+from ottla.pipelines.sink.writing import RunContext, writer_of
+from ottla.pipelines.source.columns_read import columns_read
+from ottla.pipelines.source.read_options import read_options_of
+from ottla.pipelines.source.topic_survey import records_between
 from ottla.pipelines.spark import topic_source
 from ottla.pipelines.spark.build import SinkQuery, build, settled
 from ottla.pipelines.spark.queries import GaveUp, Stopping
-from ottla.pipelines.spark.records import IS_DEAD
 from ottla.pipelines.spark.run import RunOptions, new_status, run_name, settled_parallelism
-from ottla.pipelines.spark.sinks.writers import writer_of
-from ottla.pipelines.spark.sinks.writing import Run
-from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.sources import SourceContext
 from ottla.pipelines.spark.training import results
-from ottla.pipelines.spec import FilesSource, Pipeline
-from ottla.pipelines.topic_survey import records_between
+from ottla.pipelines.spec.identity import PipelineIdentity
+from ottla.pipelines.spec.model import FilesSource, Pipeline
+from ottla.pipelines.spec.paths import resolved
+from ottla.pipelines.spec.record_columns import IS_DEAD
 
 _EPOCH: Final = 0
 _HASH_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True)
-class Span:
+class ReplaySpan:
     from_ms: int
     to_ms: int
 
     def replay_of(self, pipeline: Pipeline) -> str:
-        """A name that is the same for the same pipeline and the same span."""
+        """A name that depends on the pipeline and the span only."""
         return f"{self.from_ms}-{self.to_ms}-{spec_hash(pipeline)[:_HASH_CHARACTERS]}"
 
     @property
@@ -63,9 +62,12 @@ def replay_checkpoint(pipeline: Pipeline, replay: str) -> str:
 
 
 class ReplayRun:
-    """Raises CheckpointRefused at once, and GaveUp when a sink cannot take its rows."""
+    """Runs a pipeline once over the records of a span of time. The constructor raises CheckpointRefused; `run` raises
+    GaveUp if a sink cannot write its rows."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, options: RunOptions, span: Span, replay: str) -> None:
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, options: RunOptions, span: ReplaySpan, replay: str
+    ) -> None:
         self._spark, self._options, self._span, self._replay = spark, options, span, replay
         self._pipeline = replace(pipeline, checkpoint=replay_checkpoint(pipeline, replay))
         self._checkpoint = Checkpoint(resolved(options.directory, self._pipeline.checkpoint))
@@ -75,7 +77,7 @@ class ReplayRun:
         self.status = new_status(pipeline, self.name)
 
     def stop(self) -> None:
-        """Between two sinks, or two attempts."""
+        """Stop before the next sink or the next attempt."""
         self._stop.set()
 
     def run(self, shown: Callable[..., None]) -> object:
@@ -101,9 +103,9 @@ class ReplayRun:
             shown(self.status)
         return self.status
 
-    def _prepared(self) -> tuple[list[SinkQuery], Run]:
+    def _prepared(self) -> tuple[list[SinkQuery], RunContext]:
         spark, bootstrap, span = self._spark, self._options.bootstrap, self._span
-        reading = Reading(
+        reading = SourceContext(
             spark,
             self._options.directory,
             lambda source: topic_source.read_between(
@@ -118,13 +120,13 @@ class ReplayRun:
         queries = build(self._pipeline, reading)
         parallelism = settled_parallelism(spark, self._pipeline, self._kept)
         kept = self._checkpoint.keep(self._pipeline, parallelism, {}, {"pyspark": pyspark.__version__})
-        identity = Identity(self._pipeline.name, self._replay)
+        identity = PipelineIdentity(self._pipeline.name, self._replay)
         delivery, directory = self._pipeline.delivery, self._options.directory
-        run = Run(identity, self.name, kept.checkpoint_id, bootstrap, delivery, directory)
+        run = RunContext(identity, self.name, kept.checkpoint_id, bootstrap, delivery, directory)
         return [settled(query, parallelism) for query in queries], run
 
     def _check_failures(self, queries: list[SinkQuery]) -> None:
-        """Raises TooManyFailures."""
+        """Count the records that fail, before anything is written. Raises TooManyFailures."""
         rows = [query.frame.where(IS_DEAD) for query in queries if query.has_dead_letters]
         if not rows:
             return
@@ -134,7 +136,7 @@ class ReplayRun:
             rate.check_before(self._records(), failed, lambda: _reason(dead.first()))
 
     def _records(self) -> int:
-        """How many there are in the span: offsets of topics, lines of files."""
+        """The number of records in the span: offsets of topics, lines of files."""
         spark, span, count = self._spark, self._span, 0
         for source in self._pipeline.sources:
             if isinstance(source, FilesSource):
@@ -144,11 +146,11 @@ class ReplayRun:
                 )
                 count += lines.count()
             elif not source.table:
-                count += records_between(reading_of(source, self._options.bootstrap), span.from_ms, span.to_ms)
+                count += records_between(read_options_of(source, self._options.bootstrap), span.from_ms, span.to_ms)
         return count
 
-    def _write(self, query: SinkQuery, run: Run) -> None:
-        status, back_off = self.status.sinks[query.sink.name], BackOff()
+    def _write(self, query: SinkQuery, run: RunContext) -> None:
+        status, back_off = self.status.sinks[query.sink.name], RestartBackoff()
         writer = writer_of(query.sink, run, self._spark)
         while True:
             if self._stop.is_set():
@@ -157,7 +159,7 @@ class ReplayRun:
                 writer.begin()
                 outcome = writer.write(self._rows(query), _EPOCH)
                 break
-            except Exception as error:  # Whatever the engine or a sink raises: it is judged by what it is.
+            except Exception as error:  # Spark or a sink may raise anything; `failure_of` judges it.
                 failure = failure_of(error)
                 wait_s = None if failure.fatal else back_off.failed()
                 status.error = failure.reason

@@ -1,9 +1,9 @@
-"""What flows between the parts of a pipeline: rows, and beside them the records that could not become rows.
+"""The formats of rows between steps, and of records that failed.
 
-Rule 1: rows of a topic source have the columns of the value and META. The value's own bytes go along under ORIGINAL
-        only as far as the first step: its failures can then be told with the record as it was read.
-Rule 2: a record that failed is a row of DEAD_SCHEMA until it is written. Topic, partition and offset are null where
-        they are not known: after a query, or in files.
+Rule 1: rows of a topic source have the columns of the parsed value and META_COLUMNS. VALUE_COLUMN, the bytes of the
+        value, stays with them as far as the first step, so that its dead letters hold the record as it was read.
+Rule 2: a record that failed is a row of DEAD_SCHEMA until it is written. Topic, partition and offset are null if they
+        are not known: after a query, or in files.
 """
 
 from dataclasses import dataclass
@@ -13,28 +13,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
-META: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-ORIGINAL: Final = "_value"
-HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
-DEAD_SCHEMA: Final = (
-    f"key BINARY, value BINARY, headers {HEADERS_TYPE}, topic STRING, partition INT, offset BIGINT, error STRING"
-)
+from ottla.pipelines.spec.record_columns import DEAD_LETTER_COLUMNS, META_COLUMNS, VALUE_COLUMN, field_of, sql_columns
+
+DEAD_SCHEMA: Final = sql_columns(DEAD_LETTER_COLUMNS)
 
 
 def columns_from(text: str) -> StructType:
-    """Columns in SQL's words."""
+    """The columns that a SQL text declares."""
     found = StructType.fromDDL(text)
     assert isinstance(found, StructType), text
     return found
 
 
 @dataclass(frozen=True)
-class Rows:
+class StepRows:
     frame: DataFrame
     original: DataFrame | None = None
-    """The frame with ORIGINAL beside META, where there is such a thing."""
+    """The frame with VALUE_COLUMN; None after the first step."""
     dead: DataFrame | None = None
-    """DEAD_SCHEMA; None where a record that fails stops the pipeline."""
+    """Failed records, in DEAD_SCHEMA; None if a failure stops the pipeline."""
 
     @property
     def widest(self) -> DataFrame:
@@ -42,13 +39,6 @@ class Rows:
 
 
 def dead_rows(frame: DataFrame, *, error: Column) -> DataFrame:
-    """Dead letters of records that still have META and ORIGINAL."""
-    return frame.select(
-        F.col("_key").alias("key"),
-        F.col(ORIGINAL).alias("value"),
-        F.col("_headers").alias("headers"),
-        F.col("_topic").alias("topic"),
-        F.col("_partition").alias("partition"),
-        F.col("_offset").alias("offset"),
-        error.alias("error"),
-    )
+    """Rows of DEAD_SCHEMA for records that still have META_COLUMNS and VALUE_COLUMN."""
+    fields = {field_of(name): F.col(name) for name in (*META_COLUMNS, VALUE_COLUMN)} | {"error": error}
+    return frame.select(*(fields[name].alias(name) for name in DEAD_LETTER_COLUMNS))

@@ -1,9 +1,9 @@
-"""A pipeline that runs: a query for each sink, one status for all, from the first epoch to the last.
+"""Runs a pipeline: a query for each sink, and one status for all of them.
 
 Rule 1: what the first run settles (parallelism, inferred columns) is in the checkpoint before the first epoch begins.
-Rule 2: a sink's query that fails begins again by itself. One that cannot go on ends the whole run: the others would
-        get ahead of it without anybody knowing.
-Rule 3: what was consumed is published after epochs: for each partition the least that any sink's query has come to.
+Rule 2: a sink's query that fails is restarted. A query that fails for good ends the whole run: otherwise the other
+        sinks would get ahead of it unnoticed.
+Rule 3: positions are published after epochs: for each partition the lowest position of the queries that read it.
 """
 
 import json
@@ -21,42 +21,42 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ottla.observe.trace import trace
-from ottla.pipelines.checkpoint import Checkpoint, Kept, Status
-from ottla.pipelines.columns_read import columns_read
-from ottla.pipelines.document import spec_hash
-from ottla.pipelines.failures import FailureRate, failure_of
-from ottla.pipelines.identity import Identity
-from ottla.pipelines.paths import resolved
-from ottla.pipelines.process import process_started
+from ottla.pipelines.authoring.document import spec_hash
+from ottla.pipelines.run.checkpoint import Checkpoint, CheckpointFacts, RunStatus
+from ottla.pipelines.run.failures import FailureRate, failure_of
+from ottla.pipelines.run.process import process_started
+from ottla.pipelines.sink.writing import RunContext
+from ottla.pipelines.source.columns_read import columns_read
 from ottla.pipelines.spark import topic_source
 from ottla.pipelines.spark.build import SinkQuery, build, dead_letter_sink, settled
 from ottla.pipelines.spark.queries import GaveUp, QueryRun
-from ottla.pipelines.spark.sinks.writing import Run
-from ottla.pipelines.spark.sources import Reading
+from ottla.pipelines.spark.sources import SourceContext
 from ottla.pipelines.spark.table_source import read_table
-from ottla.pipelines.spark.watch import Watch
-from ottla.pipelines.spec import Pipeline, TopicSink, TopicSource
+from ottla.pipelines.spark.watch import LagMonitor
+from ottla.pipelines.spec.identity import PipelineIdentity
+from ottla.pipelines.spec.model import Pipeline, TopicSink, TopicSource
+from ottla.pipelines.spec.paths import resolved
 
 LOOK_S: Final = 0.2
 TELL_S: Final = 1.0
 PARALLELISM_MAX: Final = 32
 _STARTING_MAX: Final = os.cpu_count() or 1
-"""Queries that start at a time. Each makes a process that Spark waits ten seconds for, and no longer: many that start
-at once on a busy machine would all fail, again and again."""
+"""How many queries start at the same time. Each starts a process for which Spark waits ten seconds at most: if many
+start together on a busy machine, all of them fail."""
 
-Shown = Callable[[Status], None]
+Shown = Callable[[RunStatus], None]
 
 
 @dataclass(frozen=True)
 class RunOptions:
     directory: str
-    """Of the pipeline's file: paths count from there."""
+    """The directory of the pipeline's file. Paths in the pipeline are relative to it."""
     bootstrap: str
     once: bool = False
 
 
 class PipelineRun:
-    """Raises CheckpointRefused at once, and GaveUp when a sink cannot go on."""
+    """One run of a pipeline. The constructor raises CheckpointRefused; `run` raises GaveUp if a sink fails for good."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, options: RunOptions) -> None:
         self._spark, self._pipeline, self._options = spark, pipeline, options
@@ -69,11 +69,11 @@ class PipelineRun:
         self._queries: list[QueryRun] = []
 
     def stop(self) -> None:
-        """From any thread, or a signal's handler."""
+        """Ask the run to stop, from any thread or a signal handler."""
         self._stop.set()
 
-    def run(self, shown: Shown) -> Status:
-        """Until everything is done, somebody asks to stop, or a sink cannot go on; `shown` is told how it gets on."""
+    def run(self, shown: Shown) -> RunStatus:
+        """Run until everything is done, a stop is asked for, or a sink fails. `shown` gets the status now and then."""
         self._checkpoint.own(self.name)
         try:
             self._tell(shown)
@@ -92,8 +92,8 @@ class PipelineRun:
 
     def _begin(self) -> None:
         queries, kept = self._prepared()
-        identity = Identity(self._pipeline.name)
-        run = Run(
+        identity = PipelineIdentity(self._pipeline.name)
+        run = RunContext(
             identity,
             self.name,
             kept.checkpoint_id,
@@ -107,10 +107,10 @@ class PipelineRun:
         ]
         self.status.sinks = {query.name: query.status for query in self._queries}
         topics = [source for source in self._pipeline.sources if isinstance(source, TopicSource) and not source.table]
-        self._watch = Watch(identity.group_id, self._options.bootstrap, topics)
+        self._watch = LagMonitor(identity.group_id, self._options.bootstrap, topics)
         trace("pipeline.begins", pipeline=self._pipeline.name, run=self.name, sinks=list(self.status.sinks))
 
-    def _prepared(self) -> tuple[list[SinkQuery], Kept]:
+    def _prepared(self) -> tuple[list[SinkQuery], CheckpointFacts]:
         columns = {name: StructType.fromJson(json.loads(text)) for name, text in self._columns_kept().items()}
         reading = live_reading(self._spark, self._pipeline, self._options, self._checkpoint, columns)
         queries = build(self._pipeline, reading)
@@ -167,9 +167,9 @@ def live_reading(
     options: RunOptions,
     checkpoint: Checkpoint,
     columns: dict[str, StructType],
-) -> Reading:
+) -> SourceContext:
     until = topic_source.CAUGHT_UP if options.once else None
-    return Reading(
+    return SourceContext(
         spark,
         options.directory,
         lambda source: topic_source.read_stream(
@@ -182,8 +182,8 @@ def live_reading(
     )
 
 
-def settled_parallelism(spark: SparkSession, pipeline: Pipeline, kept: Kept | None) -> dict[str, int]:
-    """What the pipeline says; else what the first run settled; else as many tasks as run at a time."""
+def settled_parallelism(spark: SparkSession, pipeline: Pipeline, kept: CheckpointFacts | None) -> dict[str, int]:
+    """Each topic sink's number of tasks: from the spec, else from the first run, else as many as run at a time."""
     default = min(spark.sparkContext.defaultParallelism, PARALLELISM_MAX)
     before = dict(kept.parallelism) if kept is not None else {}
     sinks = [sink for sink in (*pipeline.sinks, dead_letter_sink(pipeline)) if isinstance(sink, TopicSink)]
@@ -191,12 +191,12 @@ def settled_parallelism(spark: SparkSession, pipeline: Pipeline, kept: Kept | No
 
 
 def run_name() -> str:
-    """Later names sort after earlier ones."""
+    """A name for a new run that sorts after those of earlier runs."""
     return f"{_now_ms():013d}-{secrets.token_hex(4)}"
 
 
-def new_status(pipeline: Pipeline, run: str) -> Status:
-    return Status(
+def new_status(pipeline: Pipeline, run: str) -> RunStatus:
+    return RunStatus(
         pipeline=pipeline.name,
         run=run,
         hash=spec_hash(pipeline),

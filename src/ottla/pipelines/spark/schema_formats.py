@@ -1,9 +1,9 @@
-"""Avro and protobuf: values by a written schema, read and made in Arrow functions on the executors.
+"""Avro and protobuf: decodes and encodes values by a schema, in Arrow functions on the executors.
 
-Rule 1: the driver settles the columns and compiles the schema; executors get what is ready to use, and keep it.
-Rule 2: what a format has and Spark has not becomes the nearest thing that loses nothing: enums are STRING, unsigned 32
-        bits BIGINT. An unsigned 64-bit number that BIGINT cannot hold fails its record.
-Rule 3: a field that is not set is null where the schema can tell, and its default where it cannot (proto3's scalars).
+Rule 1: the driver determines the columns and compiles the schema. Executors get it compiled and cache it.
+Rule 2: a type that Spark lacks becomes the nearest type without loss: enums are STRING, unsigned 32-bit numbers are
+        BIGINT. An unsigned 64-bit number that does not fit BIGINT fails its record.
+Rule 3: an unset field is null if the schema tells unset from default, and the default if not (scalars of proto3).
 """
 
 import io
@@ -18,21 +18,23 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ottla.pipelines.requirements import MissingRequirement
-from ottla.pipelines.spark.rows import ORIGINAL, columns_from
-from ottla.pipelines.spec import Parse
+from ottla.pipelines.run.requirements import MissingRequirement
+from ottla.pipelines.spark.rows import columns_from
+from ottla.pipelines.spec.model import Parse
+from ottla.pipelines.spec.record_columns import VALUE_COLUMN
 
 _NEEDS: Final = {Parse.AVRO: "fastavro", Parse.PROTOBUF: "grpc_tools"}
 
-Form = tuple[Parse, bytes, str]
-"""The format, its schema made ready (Avro's JSON, a compiled .proto file), and the message's name."""
+CompiledSchema = tuple[Parse, bytes, str]
+"""The format, its schema (Avro's JSON, or a compiled .proto file), and the message's name."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """For mapInArrow: adds the columns of the value, and the error of a record that has none."""
+    """A function for Spark's `mapInArrow`. It decodes values of records: it adds the columns of the decoded value, and
+    an error column for records that cannot be decoded."""
 
-    form: Form
+    form: CompiledSchema
     columns: StructType
     error: str
 
@@ -45,7 +47,7 @@ class Decoder:
         for batch in batches:
             values: list[dict[str, Any] | None] = []
             errors: list[str | None] = []
-            for value in batch.column(ORIGINAL).to_pylist():
+            for value in batch.column(VALUE_COLUMN).to_pylist():
                 row, error = _attempt(decode, types, value)
                 values.append(row)
                 errors.append(error)
@@ -56,9 +58,9 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Encoder:
-    """For mapInArrow: a struct column becomes the bytes of its value."""
+    """A function for Spark's `mapInArrow`. It encodes a struct column to bytes."""
 
-    form: Form
+    form: CompiledSchema
     column: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,7 +74,7 @@ class Encoder:
 
 
 def decoder(kind: Parse, schema: str, message: str, *, error: str) -> Decoder:
-    """Raises MissingRequirement, and ValueError for a schema that cannot be compiled."""
+    """The decoder for a schema. Raises MissingRequirement, and ValueError if the schema cannot be compiled."""
     form = _form(kind, schema, message)
     return Decoder(form, _avro_columns(schema) if kind is Parse.AVRO else _protobuf_columns(form), error)
 
@@ -81,7 +83,7 @@ def encoder(kind: Parse, schema: str, message: str, *, column: str) -> Encoder:
     return Encoder(_form(kind, schema, message), column)
 
 
-def _form(kind: Parse, schema: str, message: str) -> Form:
+def _form(kind: Parse, schema: str, message: str) -> CompiledSchema:
     try:
         import_module(_NEEDS[kind])
     except ImportError:
@@ -98,20 +100,20 @@ def _form(kind: Parse, schema: str, message: str) -> Form:
 def _attempt(
     decode: Callable[[bytes], dict[str, Any]], types: pa.Schema, value: bytes | None
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The row and no error, or no row and the error; neither for a record without a value."""
+    """Decode a value; returns the row or the error. A record without a value has neither."""
     if value is None:
         return None, None
     try:
         row = decode(value)
-        for field in types:  # Here, and not with its batch: one number that does not fit fails its record alone.
+        for field in types:  # One by one, so that a number that does not fit fails only its record.
             pa.array([row.get(field.name)], field.type)
-    except Exception as error:  # Whatever the bytes did to the decoder, they are what is wrong.
+    except Exception as error:  # Wrong bytes may raise anything in the decoder.
         return None, f"does not fit its schema: {type(error).__name__}: {error}"
     return row, None
 
 
 @cache
-def _decode_one(form: Form) -> Callable[[bytes], dict[str, Any]]:
+def _decode_one(form: CompiledSchema) -> Callable[[bytes], dict[str, Any]]:
     kind, schema, message = form
     if kind is Parse.PROTOBUF:
         from ottla.pipelines.spark.protobuf import message_decoder
@@ -133,7 +135,7 @@ def _decode_one(form: Form) -> Callable[[bytes], dict[str, Any]]:
 
 
 @cache
-def _encode_one(form: Form) -> Callable[[dict[str, Any]], bytes]:
+def _encode_one(form: CompiledSchema) -> Callable[[dict[str, Any]], bytes]:
     kind, schema, message = form
     if kind is Parse.PROTOBUF:
         from ottla.pipelines.spark.protobuf import message_encoder
@@ -188,7 +190,7 @@ def _avro_type(kind: Any, named: dict[str, Any]) -> str:
         if kind in named:
             return _avro_type(named[kind], named)
         if kind not in _AVRO_TYPES:
-            raise ValueError(f"{kind} is no type of Avro, nor one named before it")
+            raise ValueError(f"{kind} is neither an Avro type nor a type named before it")
         return _AVRO_TYPES[kind]
     if "name" in kind:
         named[kind["name"]] = kind
@@ -208,7 +210,7 @@ def _avro_type(kind: Any, named: dict[str, Any]) -> str:
             return _avro_type(other, named)
 
 
-def _protobuf_columns(form: Form) -> StructType:
+def _protobuf_columns(form: CompiledSchema) -> StructType:
     from ottla.pipelines.spark.protobuf import columns_of
 
     return columns_from(columns_of(form[1], form[2]))

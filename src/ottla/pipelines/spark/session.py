@@ -1,11 +1,11 @@
-"""The Spark session that a pipeline runs in.
+"""Opens the Spark session that a pipeline runs in.
 
-Rule 1: nothing listens but on the loopback, unless the master is not local: its executors must reach the driver.
-Rule 2: the plan of an epoch that is done again is the plan of the first time. So Spark may not merge or split the
-        partitions of a shuffle by what it finds in them.
-Rule 3: times without a zone are UTC, on every machine.
-Rule 4: code beside the pipeline's file is sent to the executors, wherever they run; Ottla itself and packages that the
-        code imports must be installed there.
+Rule 1: with a local master Spark listens on the loopback only. Otherwise executors must reach the driver.
+Rule 2: a repeated epoch has the same plan as the first time. So adaptive execution, which merges and splits shuffle
+        partitions by their content, is off.
+Rule 3: times without a zone are UTC.
+Rule 4: code beside the pipeline's file is sent to the executors. Ottla and the packages that the code imports must be
+        installed there.
 """
 
 import atexit
@@ -20,7 +20,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from ottla.pipelines.requirements import require_java
+from ottla.pipelines.run.requirements import require_java
+from ottla.pipelines.spec.sinks import SparkNeeds
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL_MASTER: Final = "local[*]"
@@ -32,7 +33,7 @@ _ALWAYS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.speculation": "false",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
-    # An epoch keeps what changed, and not the whole state each time.
+    # An epoch writes only the changes of the state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
@@ -45,7 +46,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %p %c{1}: %m%n
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
-# Failures of queries and tasks are told, once, by whoever runs the query.
+# Ottla reports failures of queries and tasks itself.
 logger.sql.name = org.apache.spark.sql
 logger.sql.level = off
 logger.tasks.name = org.apache.spark.scheduler
@@ -54,18 +55,14 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = off
 logger.python.name = org.apache.spark.api.python
 logger.python.level = off
-# Spark takes this one's level for that of the console, and says so if it is another than the root's.
+# Spark prints a message if the level of this logger differs from the root's.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 _LOCAL_SHUFFLE_PARTITIONS_MAX: Final = 8
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _PACKAGES: Final = "spark.jars.packages"
-DELTA_PACKAGE: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
-_DELTA: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,15 @@ class SessionOptions:
     name: str
     master: str = LOCAL_MASTER
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Spark's own, given by the person who runs it; they win over everything here."""
-    delta: bool = False
+    """Settings of the user (`--conf`), which override everything here."""
+    needs: tuple[SparkNeeds, ...] = ()
+    """What the pipeline's sinks need."""
     code: str = ""
-    """The directory of the pipeline's code, for processes that Spark starts beside the driver."""
+    """The directory of the pipeline's code, for the Python processes that Spark starts on the driver's machine."""
 
 
 def open_session(options: SessionOptions) -> SparkSession:
-    """Raises MissingRequirement where there is no Java."""
+    """Start a Spark session. Raises MissingRequirement if Java is missing."""
     require_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if options.code:
@@ -99,15 +97,14 @@ def session_settings(options: SessionOptions) -> dict[str, str]:
     settings = dict(_ALWAYS)
     if is_local(options.master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-        # Each of them is a task in every epoch of a stateful query; two hundred of them, Spark's own choice, take
-        # seconds on one machine.
-        settings["spark.sql.shuffle.partitions"] = str(min(os.cpu_count() or 1, _LOCAL_SHUFFLE_PARTITIONS_MAX))
+        # Each partition is a task in every epoch of a stateful query. Spark's default of 200 takes seconds here.
+        settings[_SHUFFLE_PARTITIONS] = str(min(os.cpu_count() or 1, _LOCAL_SHUFFLE_PARTITIONS_MAX))
     packages = [options.settings.get(_PACKAGES, "")]
-    if options.delta:
-        settings |= _DELTA
+    for needs in options.needs:
+        settings |= needs.settings
         if is_local(options.master):
-            settings["spark.databricks.delta.snapshotPartitions"] = settings["spark.sql.shuffle.partitions"]
-        packages.append(DELTA_PACKAGE)
+            settings |= dict.fromkeys(needs.partition_settings, settings[_SHUFFLE_PARTITIONS])
+        packages += (package for package in needs.packages if package not in packages)
     settings |= options.settings
     java = [f"-Dlog4j2.configurationFile={_log_settings()}", options.settings.get(_JAVA_OPTIONS, "")]
     settings[_JAVA_OPTIONS] = " ".join(filter(None, java))
@@ -117,7 +114,7 @@ def session_settings(options: SessionOptions) -> dict[str, str]:
 
 
 def _log_settings() -> str:
-    """A file that lets errors through and nothing else, also before there is a session to ask for that."""
+    """A log4j file that shows only errors, also while the session starts."""
     directory = tempfile.mkdtemp(prefix="ottla-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     path = os.path.join(directory, "log4j2.properties")
@@ -131,15 +128,15 @@ def is_local(master: str) -> bool:
 
 
 def send_code(spark: SparkSession, directory: str) -> None:
-    """Let the driver and every executor import the modules and packages that lie in `directory`."""
+    """Make the modules and packages in `directory` importable on the driver and on every executor."""
     if directory not in sys.path:
         sys.path.insert(0, directory)
     modules = list(_modules_in(directory))
     if not modules:
         return
     made = tempfile.mkdtemp(prefix="ottla-pipeline-")
-    atexit.register(shutil.rmtree, made, ignore_errors=True)  # Until then executors that come later fetch it from here.
-    path = os.path.join(made, f"{os.path.basename(made)}.zip")  # Two of one name would be one to Spark.
+    atexit.register(shutil.rmtree, made, ignore_errors=True)  # Executors that start later fetch the file from here.
+    path = os.path.join(made, f"{os.path.basename(made)}.zip")  # Spark takes files of the same name for one.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in modules:
             archive.write(module, os.path.relpath(module, directory))
@@ -147,7 +144,7 @@ def send_code(spark: SparkSession, directory: str) -> None:
 
 
 def _modules_in(directory: str) -> Iterator[str]:
-    """Python files at the top, and all of the packages there, found by their __init__.py."""
+    """The Python files in a directory, and all Python files of the packages in it."""
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         if entry.is_file() and entry.name.endswith(".py"):
             yield entry.path

@@ -1,7 +1,7 @@
-"""Steps that train: all rows so far, kept epoch by epoch in the sink's checkpoint, and the results of training on them.
+"""Steps that train: keeps all rows so far in the sink's checkpoint, epoch by epoch, and computes the results from them.
 
-Rule 1: an epoch's rows are kept before anything is computed of them, over those that an attempt before may have left:
-        the same epoch trains on the same rows.
+Rule 1: an epoch's rows are written before anything is computed from them, and replace those of an earlier attempt. So
+        a repeated epoch trains on the same rows.
 """
 
 import os
@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 
 from ottla.pipelines.spark.build import SinkQuery
 from ottla.pipelines.spark.records import records_of
-from ottla.pipelines.spec import TopicSink
+from ottla.pipelines.spec.model import TopicSink
 
 
 def results_of_epoch(query: SinkQuery, rows: DataFrame, epoch: int, directory: str) -> DataFrame:
-    """What the sink is to write."""
+    """Keep the rows of the epoch, train on all rows so far, and return the rows or records that the sink writes."""
     rows.write.mode("overwrite").parquet(_kept(directory, epoch))
     epochs = [_kept(directory, one) for one in range(epoch + 1)]
     there = [path for path in epochs if os.path.isdir(path)]
@@ -22,8 +22,8 @@ def results_of_epoch(query: SinkQuery, rows: DataFrame, epoch: int, directory: s
 
 
 def results(query: SinkQuery, rows: DataFrame) -> DataFrame:
-    """Of all the rows there are."""
-    assert query.training is not None, "asked for those that have one"
+    """Train on `rows`, which are all rows so far; returns the rows or records that the sink writes."""
+    assert query.training is not None, "the query has no step that trains"
     made = query.training.results(rows, query.sink.input)
     return records_of(made, query.sink) if isinstance(query.sink, TopicSink) else made
 

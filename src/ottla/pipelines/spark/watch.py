@@ -1,6 +1,6 @@
-"""Beside the queries: what they consumed, published for every tool that shows lag, and the lag itself.
+"""Publishes the positions of a running pipeline for tools that show lag, and computes the lag itself.
 
-It has a thread and connections of its own. A cluster that does not answer costs figures, never an epoch.
+It has its own thread and connections. If the cluster does not answer, figures are missing, but no epoch fails.
 """
 
 import threading
@@ -8,33 +8,33 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ottla.client.core.errors import ClientError
 from ottla.client.core.names import TopicPartition
 from ottla.observe.trace import warn
-from ottla.pipelines.consumed import publish_offsets
-from ottla.pipelines.lag import Lag, LagWatch
-from ottla.pipelines.reading import reading_of
-from ottla.pipelines.spec import TopicSource
-from ottla.pipelines.topic_survey import TopicSurvey
+from ottla.pipelines.run.consumed import publish_offsets
+from ottla.pipelines.run.lag import Lag, LagTracker
+from ottla.pipelines.source.read_options import read_options_of
+from ottla.pipelines.source.topic_survey import TopicSurvey
+from ottla.pipelines.spec.model import TopicSource
+from ottla.rpc.errors import ClientError
 
 EVERY_S: Final = 2.0
-Consumed = Mapping[TopicPartition, int]
+ConsumedOffsets = Mapping[TopicPartition, int]
 
 
-class Watch:
+class LagMonitor:
     def __init__(self, group_id: str, bootstrap: str, sources: Sequence[TopicSource]) -> None:
         self.lag: Lag | None = None
         self._group_id, self._bootstrap, self._sources = group_id, bootstrap, sources
         self._consumed: dict[TopicPartition, int] = {}
         self._published: dict[TopicPartition, int] = {}
-        self._lags = LagWatch()
+        self._lags = LagTracker()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline-watch", daemon=True)
         if sources:
             self._thread.start()
 
-    def consumed(self, by_query: Sequence[Consumed]) -> None:
-        """For each partition the least of those queries that read it."""
+    def consumed(self, by_query: Sequence[ConsumedOffsets]) -> None:
+        """Note each partition's lowest position over the queries that read it."""
         least: dict[TopicPartition, int] = {}
         for offsets in by_query:
             for partition, offset in offsets.items():
@@ -42,13 +42,13 @@ class Watch:
         self._consumed = least
 
     def close(self) -> None:
-        """What was consumed last is published too."""
+        """Publish the last positions and end."""
         self._closing.set()
         if self._sources:
             self._thread.join()
 
     def _run(self) -> None:
-        surveys = [TopicSurvey(reading_of(source, self._bootstrap)) for source in self._sources]
+        surveys = [TopicSurvey(read_options_of(source, self._bootstrap)) for source in self._sources]
         try:
             while not self._closing.wait(EVERY_S):
                 self._look(surveys)

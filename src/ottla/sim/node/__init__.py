@@ -1,1 +1,1 @@
-"""A whole node and its clients in one loop: virtual time, a network with weather, a disk with faults, one seed."""
+"""The world `node`: a whole node and its clients in one loop, with a faulty network and disk."""

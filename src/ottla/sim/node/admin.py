@@ -1,17 +1,17 @@
-"""The administrator: topics made, deleted and made again, partitions added, settings changed, records deleted.
+"""The administrator: creates, deletes and re-creates topics, adds partitions, changes settings, deletes records.
 
-Rule 1: a change that was acknowledged holds, for ever; one without an answer may have been made, or be made later.
+Rule 1: an acknowledged change is permanent; one without a response may have been made, or be made later.
 Rule 2: a topic is deleted by its id, so that a late request cannot hit the next topic of the same name.
 """
 
 from typing import Any
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.ledger import name_of
 from ottla.sim.node.readers import LATEST, offsets_request
 from ottla.sim.node.scene import Line, LiveTopic, Scene
 from ottla.sim.node.swarm import TopicPlan
+from ottla.sim.played import Violation
 from ottla.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -27,22 +27,22 @@ from ottla.wire.errors import Error
 
 TOPIC = 2
 CHANGED = "max.compaction.lag.ms"
-"""A setting that changes nothing else in these runs; its value is a counter."""
+"""A setting without other effects in these runs; its value is a counter."""
 DEFAULT = str(2**63 - 1)
 PARTITIONS_MAX = 5
 _TROUBLE = (Error.KAFKA_STORAGE_ERROR, Error.NOT_CONTROLLER)
 
 
-class Admin:
+class SimAdmin:
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
         self._line = Line(scene, name)
         self._deleting: dict[bytes, None] = {}
-        """Topics of which somebody asked to be rid."""
+        """Topics whose deletion was requested."""
         self._deleted: dict[bytes, None] = {}
         self._unanswered_creations = 0
         self._values: dict[bytes, dict[str, None]] = {}
-        """By topic: what the changed setting may be."""
+        """The possible values of the changed setting, by topic."""
         self._changes = 0
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class Admin:
     # Topics.
 
     async def create(self, plan: TopicPlan) -> None:
-        """Until it is there."""
+        """Create a topic; retries until it exists."""
         while plan.name not in self._scene.topics:
             try:
                 await self._create(plan)
@@ -107,26 +107,28 @@ class Admin:
             raise Violation("I21", f"topic {plan.name} was not deleted: {error.name}")
 
     async def look(self, plan: TopicPlan) -> None:
-        """What the node says of a topic, against what it must be."""
+        """Compare the node's description of a topic with the expected one."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=plan.name)], allow_auto_topic_creation=False)
-        [told] = (await self._line.ask(request)).topics
+        [description] = (await self._line.ask(request)).topics
         live = self._scene.topics.get(plan.name)
-        if told.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION:
+        if description.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION:
             if live is not None and live.topic_id not in self._deleting:
                 raise Violation("I21", f"topic {plan.name} is gone, and nobody deleted it")
             self._scene.topics.pop(plan.name, None)
             return
-        if told.error_code:
-            raise Violation("I21", f"topic {plan.name} cannot be described: {Error(told.error_code).name}")
-        if told.topic_id in self._deleted:
+        if description.error_code:
+            raise Violation("I21", f"topic {plan.name} cannot be described: {Error(description.error_code).name}")
+        if description.topic_id in self._deleted:
             raise Violation("I21", f"topic {plan.name} was deleted and is back")
-        if live is None or live.topic_id != told.topic_id:
+        if live is None or live.topic_id != description.topic_id:
             expected = live is None or live.topic_id in self._deleting
             if not expected or not self._unanswered_creations:
                 raise Violation("I21", f"topic {plan.name} is another one, which nobody made")
-        elif len(told.partitions) < live.partitions:
-            raise Violation("I21", f"topic {plan.name} had {live.partitions} partitions, now {len(told.partitions)}")
-        self._is_there(plan, told.topic_id, len(told.partitions))
+        elif len(description.partitions) < live.partitions:
+            raise Violation(
+                "I21", f"topic {plan.name} had {live.partitions} partitions, now {len(description.partitions)}"
+            )
+        self._is_there(plan, description.topic_id, len(description.partitions))
 
     def _is_there(self, plan: TopicPlan, topic_id: bytes, partitions: int) -> None:
         self._scene.topics[plan.name] = LiveTopic(plan, topic_id, partitions)
@@ -143,7 +145,7 @@ class Admin:
         if error is Error.NONE:
             self._is_there(live.plan, live.topic_id, count)
         elif error is Error.INVALID_PARTITIONS:
-            await self.look(live.plan)  # An earlier request came through.
+            await self.look(live.plan)  # An earlier request succeeded.
         elif error not in _TROUBLE:
             raise Violation("I21", f"{live.plan.name} did not get {count} partitions: {error.name}")
 
@@ -205,7 +207,7 @@ class Admin:
             raise Violation("I1", f"{name_of(key)}: all before {offset} was deleted, it begins at {one.low_watermark}")
 
     async def _look_up(self, live: LiveTopic) -> None:
-        """The end of a log is never before what was acknowledged."""
+        """Check with ListOffsets that the end of a log is after every acknowledged record."""
         if live.plan.fleeting:
             return
         key = (live.topic_id, self._scene.random.randrange(live.partitions))

@@ -1,10 +1,11 @@
-"""Transactional ids that have been used for years: epochs are near their end, where a new producer id takes over."""
+"""Transactional ids that are about to run out of epochs, when a new producer id takes over."""
 
 from contextlib import suppress
 from dataclasses import replace
 
 from ottla.broker.node import Node
-from ottla.core.coordination import CoordinatorRecord, Decision
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.core.transactions.shard import TransactionShard
 from ottla.core.transactions.transaction import EPOCH_MAX, FLEXIBLE_STATE
 from ottla.wire.errors import Refused
@@ -14,7 +15,7 @@ _OLD = 1_000
 
 
 async def age(node: Node, transactional_id: str, *, epochs_left: int) -> None:
-    """Write what the log of a coordinator holds after many thousand transactions, if none is open."""
+    """Write the record that a coordinator's log has after many thousand transactions, if none is open."""
 
     def aged(shard: TransactionShard, _now_ms: int) -> Decision[None]:
         known = shard.transactions.get(transactional_id)

@@ -1,16 +1,16 @@
-"""A member of the classic protocol. Its leader shares partitions out, and tells the others in one of two tongues.
+"""A member of the classic protocol. Its leader assigns partitions in one of two formats.
 
-Where all are of this protocol, an assignment names its generation and its member, so that it is seen when one is given
-to somebody else. Where both protocols meet (KIP-848), it is that of Kafka's consumers: coordinators understand it.
+If all members use this protocol, an assignment names its generation and member, so that a mix-up is detected. If both
+protocols meet (KIP-848), it has the format of Kafka's consumers, which coordinators understand.
 """
 
 from typing import Any, Protocol
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.ledger import Key
 from ottla.sim.node.members import CLOCK_STEP_S, HEARTBEAT_S, NOT_READY, STALE
 from ottla.sim.node.scene import ANSWER_MS_MAX, MIXED, Line, Scene
+from ottla.sim.played import Violation
 from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.api.leave_group import LeaveGroupRequest, MemberIdentity
@@ -35,7 +35,7 @@ class _Tongue(Protocol):
     def assignment(self, generation: int, name: str, share: list[int]) -> bytes: ...
 
     def share(self, assignment: bytes, generation: int, name: str) -> list[int]:
-        """The partitions that it gives. Raises Violation if it is somebody else's."""
+        """The assigned partitions. Raises Violation if the assignment is for another member."""
 
 
 class _Own:
@@ -48,10 +48,11 @@ class _Own:
         return f"{generation} {name} {','.join(map(str, share))}".encode()
 
     def share(self, assignment: bytes, generation: int, name: str) -> list[int]:
-        told_generation, told_name, share = assignment.decode().split(" ")
-        if (int(told_generation), told_name) != (generation, name):
+        assigned_generation, assigned_name, share = assignment.decode().split(" ")
+        if (int(assigned_generation), assigned_name) != (generation, name):
             raise Violation(
-                "I11", f"{name} in generation {generation} was told what is for {told_name} in {told_generation}"
+                "I11",
+                f"{name} in generation {generation} was told what is for {assigned_name} in {assigned_generation}",
             )
         return [int(index) for index in share.split(",") if index]
 
@@ -63,29 +64,29 @@ class _OfConsumers:
         self._topic = topic
 
     def subscription(self) -> bytes:
-        told = ConsumerProtocolSubscription(topics=[self._topic], user_data=None)
-        return self._with_version(encode(told, _EMBEDDED_VERSION))
+        message = ConsumerProtocolSubscription(topics=[self._topic], user_data=None)
+        return self._with_version(encode(message, _EMBEDDED_VERSION))
 
     def assignment(self, _generation: int, _name: str, share: list[int]) -> bytes:
         topics = [TopicPartition(topic=self._topic, partitions=share)] if share else []
-        told = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None)
-        return self._with_version(encode(told, _EMBEDDED_VERSION))
+        message = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None)
+        return self._with_version(encode(message, _EMBEDDED_VERSION))
 
     def share(self, assignment: bytes, _generation: int, name: str) -> list[int]:
         if not assignment:
             return []
         version = int.from_bytes(assignment[:_VERSION_BYTES], "big")
-        told, _ = decode_from(ConsumerProtocolAssignment, version, assignment, _VERSION_BYTES)
-        if any(one.topic != self._topic for one in told.assigned_partitions):
-            raise Violation("I11", f"{name} was given {told.assigned_partitions} and subscribed to {self._topic}")
-        return [index for one in told.assigned_partitions for index in one.partitions]
+        message, _ = decode_from(ConsumerProtocolAssignment, version, assignment, _VERSION_BYTES)
+        if any(one.topic != self._topic for one in message.assigned_partitions):
+            raise Violation("I11", f"{name} was given {message.assigned_partitions} and subscribed to {self._topic}")
+        return [index for one in message.assigned_partitions for index in one.partitions]
 
     @staticmethod
     def _with_version(data: bytes) -> bytes:
         return _EMBEDDED_VERSION.to_bytes(_VERSION_BYTES, "big") + data
 
 
-class ClassicMember:
+class SimClassicMember:
     def __init__(
         self, scene: Scene, line: Line, group: str, topic: str, session_ms: int, instance: str | None = None
     ) -> None:
@@ -104,7 +105,7 @@ class ClassicMember:
         self.changes = 0
         self.heard_at = -1.0
         self.is_sure = True
-        """No request to join is under way that nobody waits for."""
+        """Whether no join request without a response is in flight."""
         self._joined = False
         self._next_heartbeat = 0.0
 
@@ -184,7 +185,7 @@ class ClassicMember:
             self._lose()
 
     def _until(self, sent_at: float) -> float:
-        """When a session may be over that a request of then began anew."""
+        """The earliest time at which a session may end that a request sent at `sent_at` has renewed."""
         return sent_at + self._session_ms / 1000 - CLOCK_STEP_S
 
     def _shared_out(self, joined: Any) -> list[SyncGroupRequestAssignment]:
@@ -217,7 +218,7 @@ class ClassicMember:
             self._scene.groups.extended(self.group, self.member_id, self._until(sent_at))
             topic = self._scene.topics[self._topic]
             if len(self.owned) < topic.partitions and self._scene.random.random() < 0.05:
-                self._joined = False  # Perhaps there are more partitions than were shared out.
+                self._joined = False  # There may be more partitions than were assigned.
         else:
             await self._put_off(error, "heartbeat")
 
@@ -236,7 +237,7 @@ class ClassicMember:
             raise Violation("I11", f"{what} of {self.name or 'a new member'} of {self.group}: {error.name}")
 
     def is_behind(self) -> None:
-        """A commit said so."""
+        """Join again, because a commit was refused as stale."""
         self._joined = False
 
     async def leave(self) -> None:
@@ -246,7 +247,7 @@ class ClassicMember:
             await self._line.call(LeaveGroupRequest(group_id=self.group, members=[identity]))
 
     async def restart(self) -> None:
-        """Static members just go; their name says who comes back."""
+        """Restart the member. A static member does not leave first: it returns under its instance id."""
         if self.instance is None:
             await self.leave()
         self.begin_anew()

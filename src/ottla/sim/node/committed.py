@@ -1,13 +1,13 @@
-"""What a consumer at read_committed keeps of what it was sent."""
+"""The filter of a consumer at read_committed."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.sim.records import Batch
+from ottla.sim.records import DecodedBatch
 
 
-def with_verdict(batches: Iterable[Batch], aborted: Iterable[Any]) -> Iterator[tuple[Batch, bool]]:
-    """Each batch, and whether its records are committed, by the list of aborted transactions in the answer."""
+def with_verdict(batches: Iterable[DecodedBatch], aborted: Iterable[Any]) -> Iterator[tuple[DecodedBatch, bool]]:
+    """Each batch, and whether its records are committed, by the aborted transactions in the response."""
     pending = sorted(aborted, key=lambda one: one.first_offset)
     open_aborted: dict[int, None] = {}
     for batch in batches:

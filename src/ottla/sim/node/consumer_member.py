@@ -1,12 +1,12 @@
-"""A member of the consumer protocol (KIP-848): its heartbeats say what it has, the answers what it shall have."""
+"""A member of the consumer protocol (KIP-848): its heartbeats report what it owns, the responses its assignment."""
 
 from typing import Any
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.ledger import Key
 from ottla.sim.node.members import CLOCK_STEP_S, HEARTBEAT_S, NOT_READY, STALE
 from ottla.sim.node.scene import Line, Scene
+from ottla.sim.played import Violation
 from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.errors import Error
 
@@ -30,11 +30,11 @@ class ConsumerMember:
         self.changes = 0
         self.heard_at = -1.0
         self.is_sure = True
-        """No request to join is under way that nobody waits for."""
+        """Whether no join request without a response is in flight."""
         self._must_tell = True
-        """What is owned is part of the next heartbeat."""
+        """The next heartbeat contains the owned partitions."""
         self._must_ask = True
-        """Everything is part of it: an answer was missed, and with it perhaps an assignment."""
+        """The next heartbeat is complete: a response was missed, and with it possibly an assignment."""
         self._next_heartbeat = 0.0
         self.begin_anew()
 
@@ -72,9 +72,9 @@ class ConsumerMember:
             self.heard_at = sent_at
             self._take(answer, sent_at + self._session_s)
         elif error is Error.FENCED_INSTANCE_ID and self.instance:
-            self.instance = self.member_id  # No one else has that.
+            self.instance = self.member_id  # A unique instance id.
             self.begin_anew()
-        elif error in (Error.NONE, Error.GROUP_ID_NOT_FOUND, *STALE):  # A group that nobody is in goes, too.
+        elif error in (Error.NONE, Error.GROUP_ID_NOT_FOUND, *STALE):  # A group without members ends, too.
             self.begin_anew()
         elif error in NOT_READY or (error is Error.UNRELEASED_INSTANCE_ID and joins and self.instance):
             self._must_ask = True
@@ -88,26 +88,26 @@ class ConsumerMember:
         groups.extended(self.group, self.member_id, until)
         if answer.assignment is None:
             return
-        told = {(one.topic_id, index): None for one in answer.assignment.topic_partitions for index in one.partitions}
-        revoked = [key for key in self.owned if key not in told]
-        added = [key for key in told if key not in self.owned]
+        target = {(one.topic_id, index): None for one in answer.assignment.topic_partitions for index in one.partitions}
+        revoked = [key for key in self.owned if key not in target]
+        added = [key for key in target if key not in self.owned]
         groups.released(self.group, self.member_id, revoked)
         groups.given(self.group, self.member_id, added, now, until, instance=self.instance)
         if revoked or added:
-            self.owned = told
+            self.owned = target
             self.changes += 1
             self._must_tell = True
             self._next_heartbeat = now
 
     def is_behind(self) -> None:
-        """A commit said so: the next heartbeat tells what has changed."""
+        """Send a heartbeat at once, because a commit was refused as stale: the response has the new epoch."""
         self._next_heartbeat = 0.0
 
     async def leave(self) -> None:
         await self._go(LEAVE)
 
     async def restart(self) -> None:
-        """A static member is missed only when its session is over."""
+        """Restart the member. A static member leaves only temporarily, and keeps its partitions for its session."""
         if self.instance is None:
             await self.leave()
             return
@@ -117,7 +117,7 @@ class ConsumerMember:
             self._scene.groups.away(self.group, was, owned, until, instance=self.instance)
 
     async def _go(self, epoch: int) -> bool:
-        """Whether it was heard. Raises ClientError."""
+        """Leave with a heartbeat of this epoch; returns whether the coordinator responded. Raises ClientError."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, instance_id=self.instance, member_epoch=epoch
         )

@@ -1,25 +1,26 @@
-"""When all is over: transactions are whole or gone, groups are where they said, everything was done exactly once.
+"""The final audit: transactions are complete or absent, groups are at their offsets, everything was done exactly once.
 
 Rule 1: no transaction stays open: every log becomes stable, and then every transaction in it has its marker.
-Rule 2: what is missing at read_committed counts only where nothing else may have removed it.
-Rule 3: where no power was lost before a sync, a group's output holds one record for each record of its input before its
-        offset, and no other (I12).
+Rule 2: a record missing at read_committed counts only if nothing else may have removed it.
+Rule 3: if no power was lost before a sync, a group's output has exactly one record for each input record before its
+        offset (I12).
 """
 
 from collections import Counter
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.group_offsets import INPUT, Hindered, fetch_offsets
 from ottla.sim.node.ledger import Key, name_of
 from ottla.sim.node.readers import Damaged, read_all
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.workers import OUTPUT
-from ottla.sim.records import Record
+from ottla.sim.played import Violation
+from ottla.sim.records import DecodedRecord
 
 
 async def audit_coordination(scene: Scene, line: Line) -> None:
-    """Returns once it has read everything; whoever calls it says how long that may take."""
+    """Read all topics and group offsets, and check them against the histories of transactions and groups. It retries
+    until it succeeds; the caller limits the time."""
     committed = {key: await _read_stable(line, key) for key in scene.all_keys()}
     offsets = {group: await _offsets(scene, line, group) for group in scene.workers}
     check_transactions(scene, committed)
@@ -27,12 +28,12 @@ async def audit_coordination(scene: Scene, line: Line) -> None:
         check_exactly_once(scene, group, positions, committed)
 
 
-async def _read_stable(line: Line, key: Key) -> dict[int, Record]:
+async def _read_stable(line: Line, key: Key) -> dict[int, DecodedRecord]:
     while True:
         try:
             unmarked: dict[int, int] = {}
             found, _, stable = await read_all(line, key, committed=True)
-            # After it: a marker that is written between the two is in the second.
+            # This second read comes later, so it contains a marker that was written between the two.
             _, _, end = await read_all(line, key, unmarked=unmarked)
             if stable >= end:
                 check_marked(key, unmarked)
@@ -53,12 +54,12 @@ async def _offsets(scene: Scene, line: Line, group: str) -> dict[Key, int]:
 
 
 def check_marked(key: Key, unmarked: dict[int, int]) -> None:
-    """Of a log that is stable: every transaction that has data in it has its marker, too (I20)."""
+    """Check that in a stable log every transaction with data has its marker (I20)."""
     for producer_id, offset in unmarked.items():
         raise Violation("I20", f"{name_of(key)}: nothing tells how the transaction of {producer_id} at {offset} ended")
 
 
-def check_transactions(scene: Scene, committed: dict[Key, dict[int, Record]]) -> None:
+def check_transactions(scene: Scene, committed: dict[Key, dict[int, DecodedRecord]]) -> None:
     visible = [scene.ledger.id_of(record) for found in committed.values() for record in found.values()]
     seen = set(visible)
     missing = []
@@ -72,9 +73,9 @@ def check_transactions(scene: Scene, committed: dict[Key, dict[int, Record]]) ->
 
 
 def check_exactly_once(
-    scene: Scene, group: str, positions: dict[Key, int], committed: dict[Key, dict[int, Record]]
+    scene: Scene, group: str, positions: dict[Key, int], committed: dict[Key, dict[int, DecodedRecord]]
 ) -> None:
-    """Only groups that transform have an output."""
+    """Check the output of a group against its input (I12). Only groups that transform records have an output."""
     if not group.endswith("transformers"):
         return
     topic = scene.topics[OUTPUT]

@@ -1,30 +1,30 @@
-"""What members were told of their groups, and whether it fits together.
+"""The assignments and offsets that groups reported to their members, and whether they are consistent.
 
-Rule 1: in one generation of a classic group a partition has one owner: a member, or those that follow one another as
-        one instance.
-Rule 2: in a group of the consumer protocol, and where both protocols meet, a partition has one owner at a time: whoever
-        has it keeps it until it says that it gave it back, or until its session can be over. A static member that
-        has gone for a while has not given back anything, until somebody comes back in its name, with nothing. Who comes
-        in the name of an instance takes its place, unless both are of the consumer protocol and the older one is there:
-        so where two are one instance, and one of them is classic, nobody knows which of them owns what.
-Rule 3: a commit is refused if, when it was sent, somebody else had been given the partition since its member was.
-Rule 4: a fetched offset is one that somebody committed, and none was committed for certain after that one was over.
-Rule 5: a power loss takes the end of a group's log where that was not synced: what was committed before it may be gone,
-        but not if a commit after it has outlived the same loss. Who owns what is known again when it is told again.
-Every commit carries an id of its own in its metadata, so that it is known which one was fetched.
+Rule 1: in one generation of a classic group a partition has one owner: a member, or successive members of one instance.
+Rule 2: in a group of the consumer protocol, or with both protocols, a partition has one owner at a time: it owns it
+        until it reports its release, or until its session may be over. A static member that has left temporarily still
+        owns its partitions, until a member joins under its instance id, with nothing. A member that joins under an
+        instance id takes its place, unless both use the consumer protocol and the older one is present. If two members
+        share an instance and one is classic, ownership is unknown.
+Rule 3: a commit is refused if, when it was sent, the partition had been assigned to another member since.
+Rule 4: a fetched offset was committed, and no later commit was certain when it was fetched.
+Rule 5: a power loss may remove the unsynced end of a group's log: earlier commits may be gone, unless a later commit
+        survived the same loss. Ownership is known again after the next assignment.
+
+Every commit has a unique id in its metadata, so that a fetched one can be identified.
 """
 
 from dataclasses import dataclass, field, replace
 
-from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import Key, name_of
-from ottla.sim.node.transaction_history import Transaction
+from ottla.sim.node.transaction_history import RecordedTransaction
+from ottla.sim.played import Violation
 
 NEVER = float("inf")
 _RELEASED = -1.0
 _NOBODY_KNOWS = ""
 NOTHING = -1
-"""What is fetched where nobody has committed."""
+"""The fetched offset if nothing was committed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,13 +35,13 @@ class Commit:
     offset: int
     member: str
     sent_at: float
-    transaction: Transaction | None = None
+    transaction: RecordedTransaction | None = None
     granted_at: float = NEVER
     is_refused: bool = False
 
     @property
     def holds_from(self) -> float:
-        """When it held at the latest."""
+        """The latest time from which it is valid."""
         return self.granted_at if self.transaction is None else self.transaction.ended_at
 
     @property
@@ -60,7 +60,7 @@ class _Owner:
     is_away: bool = False
 
     def is_followed_by(self, member: str, instance: str | None) -> bool:
-        """Whether that is the same member, or comes in the name of the same instance."""
+        """Whether this is the same member, or one of the same instance."""
         return self.member == member or (instance is not None and self.instance == instance)
 
 
@@ -71,22 +71,22 @@ class _Group:
     """By generation of a classic group."""
     commits: dict[Key, list[Commit]] = field(default_factory=dict)
     since: float = 0.0
-    """When it was seen that this is another group of the name, or when what was not synced was lost."""
+    """When the group was re-created under this name, or when unsynced state was lost."""
     claims: dict[str, dict[str, bool]] = field(default_factory=dict)
-    """By instance: who has come in its name, and whether as a classic member."""
-    told: dict[tuple[str, Key], None] = field(default_factory=dict)
-    """Which member was given what since then."""
+    """By instance: the members that joined under it, and whether they are classic."""
+    assigned_since: dict[tuple[str, Key], None] = field(default_factory=dict)
+    """The assignments since then, by member."""
     survivors: dict[float, float] = field(default_factory=dict)
-    """By the moment of each loss: when the latest commit was sent that is known to have outlived it."""
+    """By time of each power loss: when the latest commit known to have survived it was sent."""
     finished: dict[Key, None] = field(default_factory=dict)
-    """Partitions of which a member has committed the end, after the last was written."""
+    """Partitions whose end a member has committed, after the last write."""
 
     def forget(self, now: float) -> None:
-        """Who owns what."""
+        """Forget which members own which partitions."""
         self.since = now
         self.owners.clear()
         self.assigned.clear()
-        self.told.clear()
+        self.assigned_since.clear()
 
     def is_contested(self, instance: str | None) -> bool:
         claims = self.claims.get(instance, {}) if instance is not None else {}
@@ -98,12 +98,12 @@ class GroupHistory:
         self._groups: dict[str, _Group] = {}
         self._commits: dict[str, Commit] = {}
         self.lost_at = -NEVER
-        """When the power was lost, where nothing was synced."""
+        """When power was lost without syncs."""
 
     def group(self, name: str) -> _Group:
         return self._groups.setdefault(name, _Group())
 
-    # Who owns what.
+    # Ownership.
 
     def assigned(
         self,
@@ -116,32 +116,32 @@ class GroupHistory:
         instance: str | None = None,
         asked_at: float = 0.0,
     ) -> None:
-        """A member of a classic group, which asked to join at `asked_at`, was told its part of a generation."""
+        """A member of a classic group, which asked to join at `asked_at`, got its assignment of a generation."""
         group, who = self.group(name), instance or member
-        told = _Owner(member, now, generation=generation, instance=instance)
-        self._look_for_another(group, told, partitions, asked_at)
+        new_owner = _Owner(member, now, generation=generation, instance=instance)
+        self._look_for_another(group, new_owner, partitions, asked_at)
         if asked_at < group.since:
             return
         for key in partitions:
-            group.told[member, key] = None
+            group.assigned_since[member, key] = None
             owner = group.assigned.setdefault((generation, key), who)
             if owner != who:
                 raise Violation(
                     "I11", f"{name_of(key)} belongs to {owner} and {who} in generation {generation} of {name}"
                 )
             known = group.owners.get(key)
-            if known is None or known.generation < generation:  # Answers may come late.
-                group.owners[key] = told
+            if known is None or known.generation < generation:  # Responses may come late.
+                group.owners[key] = new_owner
             elif known.generation == generation and known.member != member:
-                # One came after the other in the name of one instance. Which is which, is clear only from afar.
-                group.owners[key] = told if asked_at > known.since else replace(told, member=_NOBODY_KNOWS)
+                # Two members joined under one instance id; which one owns it cannot be told.
+                group.owners[key] = new_owner if asked_at > known.since else replace(new_owner, member=_NOBODY_KNOWS)
 
-    def _look_for_another(self, group: _Group, told: _Owner, partitions: "list[Key]", asked_at: float) -> None:
-        """Generations begin anew only where the group was forgotten: nobody was in it, and it had no offsets."""
-        told_before = {key: owner for key, owner in group.owners.items() if owner.since < asked_at}
-        now_others = [told_before[key] for key in partitions if key in told_before]
-        if all(owner.generation <= told.generation for owner in told_before.values()) and all(
-            owner.generation < told.generation or owner.is_followed_by(told.member, told.instance)
+    def _look_for_another(self, group: _Group, new_owner: _Owner, partitions: "list[Key]", asked_at: float) -> None:
+        """Generations restart only if the group was forgotten: it had no members and no offsets."""
+        earlier = {key: owner for key, owner in group.owners.items() if owner.since < asked_at}
+        now_others = [earlier[key] for key in partitions if key in earlier]
+        if all(owner.generation <= new_owner.generation for owner in earlier.values()) and all(
+            owner.generation < new_owner.generation or owner.is_followed_by(new_owner.member, new_owner.instance)
             for owner in now_others
         ):
             return
@@ -149,7 +149,8 @@ class GroupHistory:
         held = next((one for one in commits if not self._may_be_lost(group, one)), None)
         if held is not None:
             raise Violation(
-                "I11", f"{told.member} is in generation {told.generation} of a group that forgot {_told(held)}"
+                "I11",
+                f"{new_owner.member} is in generation {new_owner.generation} of a group that forgot {_text_of(held)}",
             )
         group.forget(asked_at)
 
@@ -163,7 +164,7 @@ class GroupHistory:
         *,
         instance: str | None = None,
     ) -> None:
-        """A member was told that these are its own; its session lasts until then at least."""
+        """These partitions were assigned to a member; its session lasts at least until then."""
         group = self.group(name)
         for key in partitions:
             owner = group.owners.get(key)
@@ -171,19 +172,19 @@ class GroupHistory:
                 raise Violation(
                     "I11", f"{name_of(key)} was given to {member} of {name}, but {owner.member} has not given it back"
                 )
-            group.told[member, key] = None
+            group.assigned_since[member, key] = None
             until = _RELEASED if group.is_contested(instance) else until
             group.owners[key] = _Owner(member, now, until, instance=instance)
 
     def away(self, name: str, member: str, partitions: "list[Key]", until: float, *, instance: str) -> None:
-        """A static member has gone for a while; its partitions are its own until then at least."""
+        """Record that a static member has left temporarily. It owns its partitions at least until then."""
         for key in partitions:
             owner = self.group(name).owners.get(key)
             if owner is not None and owner.member == member:
                 owner.until, owner.instance, owner.is_away = until, instance, True
 
     def coming(self, name: str, instance: str, who: str, *, is_classic: bool) -> None:
-        """A client is about to join in the name of an instance, with nothing."""
+        """A client is about to join under an instance id, owning nothing."""
         group = self.group(name)
         claims = group.claims.setdefault(instance, {})
         claims[who] = is_classic or claims.get(who, False)
@@ -192,13 +193,13 @@ class GroupHistory:
                 owner.until = _RELEASED
 
     def extended(self, name: str, member: str, until: float) -> None:
-        """A heartbeat was answered."""
+        """Record that a heartbeat was answered: the member's session lasts at least until then."""
         for owner in self.group(name).owners.values():
             if owner.member == member and owner.until > _RELEASED:
                 owner.until = max(owner.until, until)
 
     def released(self, name: str, member: str, partitions: "list[Key]") -> None:
-        """A member is about to say that it has these no longer, or is not there any more."""
+        """A member is about to report the release of these partitions, or has left."""
         for key in partitions:
             owner = self.group(name).owners.get(key)
             if owner is not None and owner.member == member:
@@ -207,7 +208,13 @@ class GroupHistory:
     # Offsets.
 
     def committing(
-        self, name: str, member: str, where: Key, offset: int, now: float, transaction: Transaction | None = None
+        self,
+        name: str,
+        member: str,
+        where: Key,
+        offset: int,
+        now: float,
+        transaction: RecordedTransaction | None = None,
     ) -> Commit:
         commit = Commit(f"commit-{len(self._commits) + 1}", name, where, offset, member, now, transaction)
         self._commits[commit.id] = commit
@@ -220,21 +227,21 @@ class GroupHistory:
         owner = group.owners.get(commit.where)
         if owner is None or owner.member in (commit.member, _NOBODY_KNOWS):
             return
-        if (commit.member, commit.where) not in group.told:
+        if (commit.member, commit.where) not in group.assigned_since:
             return
         if owner.since < commit.sent_at:
             raise Violation(
                 "I11",
-                f"{_told(commit)} by {commit.member} was granted; {owner.member} owned the partition since before",
+                f"{_text_of(commit)} by {commit.member} was granted; {owner.member} owned the partition since before",
             )
 
     def may_be_forgotten(self, name: str, now: float) -> bool:
-        """Whether a group may be unknown that had nobody in it for a moment: no offset of it is sure to hold."""
+        """Whether a group that had no members for a moment may be unknown: none of its offsets is certain."""
         held = (commit for some in self.group(name).commits.values() for commit in some)
         return self.lost_at >= 0 or not any(commit.holds_from < now for commit in held)
 
     def fetched(self, name: str, where: Key, offset: int, metadata: str | None, began: float) -> None:
-        """The group's offset was fetched, with a request sent at `began`, none pending."""
+        """The group's offset was fetched by a request sent at `began`, with none pending."""
         group = self.group(name)
         commits = group.commits.get(where, [])
         held_from = -NEVER
@@ -244,10 +251,10 @@ class GroupHistory:
                 raise Violation("I11", f"{name} is at {offset} ({metadata}) of {name_of(where)}: nobody committed that")
             if found.is_void:
                 raise Violation(
-                    "I6" if found.transaction else "I11", f"{_told(found)} was refused or aborted, and holds"
+                    "I6" if found.transaction else "I11", f"{_text_of(found)} was refused or aborted, and holds"
                 )
             if found.transaction is not None:
-                found.transaction.seen(_told(found))
+                found.transaction.seen(_text_of(found))
             held_from = found.holds_from
             if found.transaction is None:
                 for lost_at, survivor_sent_at in group.survivors.items():
@@ -255,10 +262,10 @@ class GroupHistory:
                         group.survivors[lost_at] = max(survivor_sent_at, found.sent_at)
         for commit in commits:
             if commit.holds_from < began and commit.sent_at > held_from and not self._may_be_lost(group, commit):
-                raise Violation("I11", f"{_told(commit)} is lost: {name} is at {offset} ({metadata})")
+                raise Violation("I11", f"{_text_of(commit)} is lost: {name} is at {offset} ({metadata})")
 
     def power_lost(self, now: float) -> None:
-        """What was not synced is gone."""
+        """Record a power loss: unsynced commits and memberships may be gone."""
         self.lost_at = now
         for group in self._groups.values():
             group.forget(now)
@@ -266,14 +273,14 @@ class GroupHistory:
 
     def _may_be_lost(self, group: _Group, commit: Commit) -> bool:
         if commit.transaction is not None:
-            # Its marker is written some time after its end was granted.
+            # The marker of the transaction is written some time after the EndTxn was confirmed.
             return commit.transaction.is_void
-        # Its answer may have been under way when the power was lost.
+        # Its response may have been in flight when the power was lost.
         return any(
             commit.sent_at <= lost_at and survivor_sent_at <= commit.granted_at
             for lost_at, survivor_sent_at in group.survivors.items()
         )
 
 
-def _told(commit: Commit) -> str:
+def _text_of(commit: Commit) -> str:
     return f"{commit.id} of {commit.group} for {name_of(commit.where)} at {commit.offset}"

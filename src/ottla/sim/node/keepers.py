@@ -1,20 +1,20 @@
-"""A member that is alone in its group, with offsets from before it came, which nobody commits again.
+"""A member alone in its group, with offsets from before it joined, which are never committed again.
 
-Rule: offsets expire only where nobody is in the group: from its first heartbeat to its last they stay as they are,
-however old they get and however often the coordinator is loaded. In the log they come before the group's own records,
-so that to a coordinator that has read half of it they look like those of no group (KAFKA-8069).
+Rule: offsets expire only in a group without members: from its first heartbeat to its last they stay, however old they
+get and however often the coordinator is loaded. In the log they precede the group's own records, so a coordinator that
+has read half of it could take them for those of no group (KAFKA-8069).
 """
 
 from contextlib import suppress
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.group_offsets import INPUT, Hindered, ask_offsets, commit_offsets
 from ottla.sim.node.ledger import Key
 from ottla.sim.node.members import CLOCK_STEP_S, STALE
 from ottla.sim.node.scene import OF_GROUP, Line, Scene
 from ottla.sim.node.swarm import STATIC
 from ottla.sim.node.workers import SESSION_MS, member_of
+from ottla.sim.played import Violation
 
 
 class Keeper:
@@ -41,7 +41,7 @@ class Keeper:
         self._line.hang_up()
 
     async def _commit(self) -> None:
-        """In nobody's name: only a group without members takes that."""
+        """Commit offsets without a member id, which only a group without members accepts."""
         self._commits += 1
         offsets = dict.fromkeys(self._keys(), (self._commits, f"{self._name}-{self._commits}"))
         errors = await commit_offsets(self._line, self._group, None, offsets)
@@ -52,7 +52,8 @@ class Keeper:
             raise Hindered(hindrance.name)
 
     async def _stay(self) -> None:
-        """Until the group forgets the member. Raises ClientError, `Hindered`."""
+        """Be a member until the group forgets it, and check that the group's offsets do not change meanwhile. Raises
+        ClientError, `Hindered`."""
         scene, member = self._scene, self._member
         await self._hear_of(scene.now)
         name, known = member.member_id, await self._fetch()
@@ -70,9 +71,10 @@ class Keeper:
                 )
 
     async def _restart(self) -> str:
-        """Go and come back: in time, a static member finds the group in the generation that it left (KIP-345).
+        """Leave and return: a static member that returns in time finds the same generation (KIP-345).
 
-        Its new name, or none where it came too late. Raises ClientError."""
+        Returns its new name, or "" if it returned too late. Raises ClientError.
+        """
         scene, member = self._scene, self._member
         name = member.member_id
         await self._hear_of(scene.now)
@@ -84,7 +86,7 @@ class Keeper:
         in_time = scene.now < heard_at + SESSION_MS / 1000 - CLOCK_STEP_S
         if not in_time:
             return ""
-        # A topic that has grown is another reason.
+        # If the topic has grown, the owned partitions differ, and a new generation is right.
         if member.is_sure and set(member.owned) == owned and member.generation != generation:
             raise Violation(
                 "I11",
@@ -94,7 +96,7 @@ class Keeper:
         return member.member_id
 
     async def _hear_of(self, since: float) -> None:
-        """Until a heartbeat that was sent after that is answered."""
+        """Send heartbeats until one that was sent after `since` is answered."""
         while self._member.heard_at < since:
             try:
                 await self._member.keep_up()

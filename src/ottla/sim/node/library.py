@@ -1,8 +1,8 @@
-"""Ottla's own client under the same weather: its producer in transactions, its admin, and offsets without metadata.
+"""Ottla's own client under the same faults: its transactional producer, its admin, and offsets without metadata.
 
-Rule 1: a transaction of the library counts as committed when the block was left without an error, as aborted when its
-        user gave it up. Of everything else nobody knows: the library may have asked for its end, and missed the answer.
-Rule 2: a commit without metadata is known by its offset: none is committed twice.
+Rule 1: a transaction of the library counts as committed if the block was left without an error, as aborted if its user
+        gave it up. Otherwise the outcome is unknown: the library may have requested the end and missed the response.
+Rule 2: a commit without metadata is identified by its offset: none is committed twice.
 """
 
 import asyncio
@@ -10,17 +10,18 @@ from contextlib import suppress
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.client import Client
-from ottla.client.core.errors import ClientError, Declined, EndUnknown
+from ottla.client.core.errors import EndUnknown
 from ottla.client.core.names import TopicPartition
 from ottla.client.offsets import EARLIEST, LATEST
-from ottla.client.ports import Ports
 from ottla.client.producer import Delivery, Producer
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError, Declined
+from ottla.rpc.ports import Ports
 from ottla.sim.node.group_history import NOTHING
 from ottla.sim.node.group_offsets import INPUT
 from ottla.sim.node.ledger import ID, Key, Sent
 from ottla.sim.node.scene import NODE, Scene
 from ottla.sim.node.transactional import TIMEOUTS_MS, new_writes
+from ottla.sim.played import Violation
 from ottla.wire.errors import Error
 
 _PATIENCE = 3
@@ -32,7 +33,7 @@ def client_of(scene: Scene, name: str) -> Client:
 
 
 class _GivenUp(Exception):
-    """The user of the library does not want the transaction any more."""
+    """The user of the library gives up the transaction."""
 
 
 class LibraryTransactional:
@@ -88,7 +89,7 @@ class LibraryTransactional:
             transaction.committed(scene.now)
 
     async def _commit_again(self, producer: Producer) -> None:
-        """As its users are told to: what was asked before and this are the same request. Raises ClientError."""
+        """Repeat the commit, as the documentation says: it is the same request. Raises ClientError."""
         for _ in range(_PATIENCE):
             with suppress(EndUnknown):
                 await producer.transactions.commit()
@@ -111,14 +112,14 @@ class LibraryTransactional:
 
 
 class LibraryAdmin:
-    """Looks at everything, and has a topic of its own."""
+    """Describes everything, and has its own topic."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
         self._name = name
         self._own = f"{name}-topic"
         self._exists: bool | None = False
-        """None: nobody knows."""
+        """None: unknown."""
 
     async def run(self) -> None:
         scene = self._scene
@@ -152,7 +153,7 @@ class LibraryAdmin:
         ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
         for partition, key in partitions.items() if life == scene.ledger.lives else ():
             start, end = starts[partition].offset, ends[partition].offset
-            # What a power loss took is known until the node is back, which may be while this waits for answers.
+            # A record lost with the power is known until the node is back, which may be while this waits for responses.
             latest = max((one for one in known[key] if one in scene.ledger.partition(key).known), default=-1)
             if end <= latest or end < start:
                 raise Violation("I14", f"{partition} is from {start} to {end}; {latest} was acknowledged or read")
@@ -162,9 +163,13 @@ class LibraryAdmin:
             if isinstance(listed, ClientError):
                 continue
             described = await admin.describe_groups([one.group_id for one in listed])
-            for group_id, told in described.items():
-                if isinstance(told, Declined) and not told.retriable and told.error is not Error.GROUP_ID_NOT_FOUND:
-                    raise Violation("I21", f"group {group_id} is listed and cannot be described: {told}")
+            for group_id, result in described.items():
+                if (
+                    isinstance(result, Declined)
+                    and not result.retriable
+                    and result.error is not Error.GROUP_ID_NOT_FOUND
+                ):
+                    raise Violation("I21", f"group {group_id} is listed and cannot be described: {result}")
         for transactions in (await admin.list_transactions()).values():
             if not isinstance(transactions, ClientError):
                 await admin.describe_transactions([one.transactional_id for one in transactions])
@@ -176,7 +181,7 @@ class LibraryAdmin:
         await admin.describe_log_dirs()
 
     async def _change(self, admin: Admin) -> None:
-        """Make its own topic, or delete it. Without an answer that may still happen: then it takes another one."""
+        """Create its topic, or delete it. Without a response that may still happen: then it uses another one."""
         wanted = not self._exists
         self._exists = None
         try:
@@ -199,7 +204,7 @@ class LibraryAdmin:
 
 
 class BareCommitter:
-    """Keeps offsets of a group that nobody is in, without a word besides."""
+    """Keeps offsets of a group without members, without metadata."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -239,9 +244,9 @@ class BareCommitter:
 
     async def _fetch(self, admin: Admin) -> None:
         scene, keys, began = self._scene, self._keys(), self._scene.now
-        told = (await admin.committed_offsets([self._group]))[self._group]
-        if isinstance(told, ClientError):
-            raise told
+        result = (await admin.committed_offsets([self._group]))[self._group]
+        if isinstance(result, ClientError):
+            raise result
         for partition, key in keys.items():
-            offset = told[partition].offset if partition in told else NOTHING
+            offset = result[partition].offset if partition in result else NOTHING
             scene.groups.fetched(self._group, key, offset, self._commits.get((key, offset)), began)

@@ -1,9 +1,9 @@
-"""The machine a node runs on: its disk, its place in the network, and the node's lives and deaths.
+"""The machine of a node: its disk, its host in the network, and the starts and ends of the node.
 
 Rule 1: a killed process leaves everything it wrote; a power loss leaves what was synced, and of the rest what the seed
         says; a clean stop leaves nothing to recover.
-Rule 2: what the node has recovered is compared with the ledger before the first client can connect.
-Rule 3: a node that cannot start is a violation, unless its disk failed: then it is replaced after some attempts.
+Rule 2: the recovered state is compared with the ledger before the first client can connect.
+Rule 3: a node that cannot start is a violation, unless its disk failed: then the disk is replaced after some attempts.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from random import Random
 
 from ottla.broker.node import Node
 from ottla.config import LOG_DIRS, Config
-from ottla.sim.checkers import Violation
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.faults import PowerLoss
-from ottla.sim.network import Host
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.faults import PowerLoss
+from ottla.sim.machine.network import Host
+from ottla.sim.machine.process import Process
 from ottla.sim.node.aging import age
 from ottla.sim.node.ledger import Key, Ledger
 from ottla.sim.node.replayed import check_replayed
 from ottla.sim.node.state import Recovered, check_producers, check_same, recovered
-from ottla.sim.process import Process
+from ottla.sim.played import Violation
 from ottla.sim.transcript import Transcript
 from ottla.wire.errors import Refused
 
 STARTS_MAX = 4
-"""After so many failed attempts to start the disk is without faults."""
+"""After this many failed starts the disk has no faults."""
 _JUNK = bytes(range(256)) * 1024
 
 
@@ -50,44 +50,44 @@ class Machine:
         self.transcript = transcript
         self.crash_steps = crash_steps
         self.node: Node | None = None
-        """While it serves."""
+        """Set while it serves."""
         self._latest: Node | None = None
-        """While it runs; it may not have come up yet."""
+        """Set while it runs; it may not be serving yet."""
         self.down = asyncio.Event()
-        """Set when the node is gone and nobody has started it again."""
+        """Set when the node is gone and was not restarted."""
         self.losses = 0
         self.starts = 0
         self.stops = 0
-        """Counts when a clean stop begins and when it ends: odd while one is under way."""
+        """Incremented when a clean stop begins and when it ends: odd while one is in progress."""
         self.epoch = 0
         self._process = Process()
         self._was_struck = False
         self._lossy = False
-        """Since the last start something may have been lost that was not synced."""
+        """Whether unsynced state may have been lost since the last start."""
         self._left: Recovered | None = None
-        """What a process that ended without a loss had in memory."""
+        """The memory of a process that ended without a loss."""
         self.name_of: Callable[[bytes], str | None] = lambda _topic_id: None
         self.on_loss: Callable[[], None] = lambda: None
-        """Told when something may have been lost that was not synced."""
+        """Called when unsynced state may have been lost."""
         disk.on_power_loss = self._power_lost
 
     @property
     def failed(self) -> bool:
-        """Whether the running node lost a directory or its metadata: somebody has to restart it."""
+        """Whether the running node lost a directory or its metadata, and must be restarted."""
         node = self.node
         if node is None:
             return False
-        return node.metadata.failure is not None or bool(node.store.unusable)
+        return node.raft_log.failure is not None or bool(node.store.unusable)
 
     @property
     def was_struck(self) -> bool:
         """Whether a fault has ever struck the disk."""
         return self._was_struck or bool(self.disk.struck)
 
-    # Standing still.
+    # Freezing.
 
     def freeze(self) -> Callable[[], None]:
-        """SIGSTOP; the way to go on, which does nothing when the process is gone by then."""
+        """SIGSTOP; returns the function that resumes it, which does nothing if the process is gone by then."""
         self.transcript.note("the process is frozen")
         self._process.freeze()
         return self._process.thaw
@@ -95,10 +95,10 @@ class Machine:
     def thaw(self) -> None:
         self._process.thaw()
 
-    # Dying.
+    # Ending.
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process, as `kill -9` does."""
         if self._latest is not None:
             self.transcript.note("the process is killed")
             if self.node is not None:
@@ -137,7 +137,7 @@ class Machine:
             self.on_loss()
 
     def replace_disk(self) -> None:
-        """The machine gets an empty disk in the place of the one that holds its last log directory."""
+        """Replace the disk of the machine's last log directory by an empty one."""
         path = self.config[LOG_DIRS][-1]
         self.kill()
         self.transcript.note(f"{path} is empty")
@@ -147,7 +147,7 @@ class Machine:
         self._replace(self.disk)
 
     async def stop(self) -> None:
-        """SIGTERM: the node leaves in good order, if nothing comes in between."""
+        """SIGTERM: a clean stop, if nothing interrupts it."""
         node = self.node
         if node is None:
             return
@@ -166,14 +166,14 @@ class Machine:
             self._replace(self.disk.after_kill())
 
     def age(self, transactional_id: str, epochs_left: int) -> None:
-        """See `aging`; whether it comes to that, the node's fate decides."""
+        """See `aging`; it may fail if the node ends."""
         if self.node is not None:
             self._process.spawn(age(self.node, transactional_id, epochs_left=epochs_left))
 
-    # Living.
+    # Starting.
 
     async def start(self) -> None:
-        """Bring the node up, through whatever happens meanwhile."""
+        """Start the node, through all failures meanwhile."""
         for attempt in range(100):
             if attempt >= STARTS_MAX:
                 self.disk.faults.clear()
@@ -201,7 +201,7 @@ class Machine:
         self._latest = node
         await asyncio.wait([starting])
         if self._latest is not node:
-            _ = starting.cancelled() or starting.exception()  # Killed meanwhile: whatever it says.
+            _ = starting.cancelled() or starting.exception()  # Killed meanwhile: its result does not matter.
             return False
         error = starting.exception()
         if error is None:
@@ -218,14 +218,15 @@ class Machine:
         return False
 
     def _opened(self, node: Node) -> None:
-        """The logs are open, and no client has been let in yet."""
+        """The logs are open, and no client is connected yet."""
         now = recovered(node)
-        self.ledger.found(now.ends_of_records if self._lossy else now.ends, lossy=self._lossy)
+        ends = now.ends_of_records if self._lossy else now.ends
+        self.ledger.found(ends, now.starts, lossy=self._lossy)
         if self._left is not None:
             check_producers(self._left, now)
-        if node.metadata.epoch <= self.epoch:
-            raise Violation("I13", f"the quorum's epoch was {self.epoch} and is {node.metadata.epoch} after a restart")
-        self.epoch = node.metadata.epoch
+        if node.raft_log.epoch <= self.epoch:
+            raise Violation("I13", f"the quorum's epoch was {self.epoch} and is {node.raft_log.epoch} after a restart")
+        self.epoch = node.raft_log.epoch
         self._lossy, self._left = False, None
 
     def ends(self) -> dict[Key, int]:
@@ -233,9 +234,9 @@ class Machine:
 
 
 def _spoil(node: Node, size: int) -> None:
-    """What a connection left in the shared buffer, or in a room that it gave back, is nobody's any more."""
-    node.intake.room[:size] = _JUNK[:size]
-    for room in node.rooms.free:
+    """Overwrite unused buffers, so that a stale view of them is detected."""
+    node.receive_round.free[:size] = _JUNK[:size]
+    for room in node.buffer_pool.free:
         room[:size] = _JUNK[:size]
 
 

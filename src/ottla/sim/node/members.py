@@ -1,11 +1,11 @@
-"""Members of consumer groups that speak for themselves: what those of both protocols have in common.
+"""Members of consumer groups with their own implementation; shared by both protocols.
 
-Rule 1: a member that is told that the group does not know it begins anew, with nothing.
-Rule 2: whoever gets no answer asks again; a request to join that had none is not repeated in the same name, because it
-        may still arrive.
-Rule 3: an assignment that comes when the session may be over is none.
-Rule 4: a static member that comes back in time has what it had. Two may come in the name of one instance: the older is
-        fenced, and goes on as an instance of its own.
+Rule 1: a member unknown to the group joins again, owning nothing.
+Rule 2: a request without a response is repeated, except a join: it may still arrive, so the next join uses another
+        name.
+Rule 3: an assignment that arrives when the session may be over is ignored.
+Rule 4: a static member that returns in time keeps its partitions. Two members may join under one instance id: the older
+        is fenced, and continues under its own.
 """
 
 from typing import Protocol
@@ -15,14 +15,14 @@ from ottla.wire.errors import Error
 
 HEARTBEAT_S = 0.7
 CLOCK_STEP_S = 1.0
-"""A coordinator does not notice when the wall clock is set by less: sessions may be shorter by that."""
+"""A coordinator does not notice smaller jumps of the wall clock: sessions may be shorter by that."""
 NOT_READY = (
     Error.COORDINATOR_LOAD_IN_PROGRESS,
     Error.COORDINATOR_NOT_AVAILABLE,
     Error.NOT_COORDINATOR,
     Error.REQUEST_TIMED_OUT,
 )
-"""The coordinator is not there, or not for sure: ask again."""
+"""The coordinator is not available or uncertain: retry."""
 STALE = (
     Error.ILLEGAL_GENERATION,
     Error.UNKNOWN_MEMBER_ID,
@@ -31,7 +31,7 @@ STALE = (
     Error.FENCED_MEMBER_EPOCH,
     Error.FENCED_INSTANCE_ID,
 )
-"""What a member hears that is behind its group."""
+"""Errors of a member that is behind its group."""
 
 
 class Member(Protocol):
@@ -42,23 +42,23 @@ class Member(Protocol):
     generation: int
     owned: dict[Key, None]
     changes: int
-    """Counts assignments: positions from before the last one are worth nothing."""
+    """Counts assignments: positions from before the last one are invalid."""
     heard_at: float
-    """When the last request was sent whose answer said that it is a member."""
+    """When the last request was sent that confirmed the membership."""
 
     is_sure: bool
-    """No request to join is under way that nobody waits for."""
+    """Whether no join request without a response is in flight."""
 
     async def keep_up(self) -> None:
-        """Join, or stay in the group, as is due. Raises ClientError."""
+        """Join, or send a heartbeat, as due. Raises ClientError."""
 
     def is_behind(self) -> None:
-        """A commit said so."""
+        """Called when a commit was refused as stale: the member has to learn the current assignment."""
 
     async def leave(self) -> None: ...
 
     async def restart(self) -> None:
-        """Go in good order, and come back with the next `keep_up`: a static member keeps its place."""
+        """Leave properly, and return with the next `keep_up`: a static member keeps its place."""
 
     def begin_anew(self) -> None:
-        """Forget everything, as a process that died and was started again."""
+        """Drop all state, as a process that died and was restarted."""

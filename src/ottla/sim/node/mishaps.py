@@ -1,20 +1,20 @@
-"""What befalls a node while its clients work: its process, its machine, its network, its clock, its disk."""
+"""Faults of a node while its clients work: process, machine, network, clock, disk."""
 
 import asyncio
 import errno
 from collections.abc import Callable
 from random import Random
 
-from ottla.sim.clock import SimClock
-from ottla.sim.faults import Fault
-from ottla.sim.network import SimNetwork
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.faults import Fault
+from ottla.sim.machine.network import SimNetwork
 from ottla.sim.node.machine import Machine
 from ottla.sim.node.scene import Scene
 
 LEAP_MS = 90_000
-"""Longer than the shortest time that offsets can be kept for."""
+"""Longer than the shortest retention of offsets."""
 SETS_CLOCKS = ("jump_clock", "leap_clock", "drift_clock", "freeze")
-"""After these a span of time may be longer or shorter than the coordinators take it for."""
+"""After these a time span may differ from what the coordinators measure."""
 _DRIFTS = (-0.05, -0.002, 0.002, 0.05)
 
 
@@ -28,7 +28,7 @@ class Mishaps:
         self._network: SimNetwork = scene.network
 
     async def befall(self, kind: str, every_s: float) -> None:
-        """Again and again, until it is over."""
+        """Cause a fault of this kind at random intervals, until the run ends."""
         while True:
             await asyncio.sleep(self._random.expovariate(1 / every_s))
             await self._scene.lull()
@@ -71,7 +71,7 @@ class Mishaps:
         thaw()
 
     def _cut_one_way(self, until: float) -> None:
-        """Half of a connection works: what is asked arrives and the answer does not, or the other way round."""
+        """Cut one direction of a host's network: requests arrive and responses do not, or the other way round."""
         host = self._network.hosts[self._random.choice(list(self._network.hosts))]
         if self._random.random() < 0.5:
             host.mute_until = until
@@ -79,8 +79,8 @@ class Mishaps:
             host.deaf_until = until
 
     async def _fail(self, fault: Fault) -> None:
-        """For a while the disk does what the fault says."""
+        """Apply the fault to the disk for a while."""
         self._machine.disk.faults.append(fault)
         await self._scene.pause(3)
-        faults = self._machine.disk.faults  # Perhaps those of another process by now.
+        faults = self._machine.disk.faults  # The machine may have another disk object by now.
         faults[:] = [one for one in faults if one is not fault]

@@ -1,16 +1,16 @@
-"""A coordinator of transactions that was replaced and does not know it: it has markers written once more.
+"""A replaced transaction coordinator that sends its markers once more.
 
-Rule 1: it speaks only of transactions that are over for certain: their producer has written in the next one since.
-Rule 2: it must be refused, however long the producer has been silent. Otherwise the epoch of coordinators goes back in
-        the log, and a marker of long ago ends a transaction of now (KAFKA-9144).
+Rule 1: only for transactions that have certainly ended: their producer has written in the next one since.
+Rule 2: it must be refused, however long the producer has been idle. Otherwise the coordinator epoch in the log would
+        decrease, and an old marker would end a current transaction (KAFKA-9144).
 """
 
 from typing import NamedTuple
 
-from ottla.sim.checkers import Violation
 from ottla.sim.node.ledger import Key, name_of
 from ottla.sim.node.scene import Line, Scene
-from ottla.sim.node.transaction_history import Transaction
+from ottla.sim.node.transaction_history import RecordedTransaction
+from ottla.sim.played import Violation
 from ottla.wire.api.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.wire.errors import Error
 
@@ -28,18 +28,18 @@ class _Ended(NamedTuple):
 
 
 class OldCoordinator:
-    """Of one transactional id."""
+    """The old coordinator of one transactional id."""
 
     def __init__(self, scene: Scene, line: Line) -> None:
         self._scene = scene
         self._line = line
-        self._transaction: Transaction | None = None
+        self._transaction: RecordedTransaction | None = None
         self._written: dict[Key, _Ended] = {}
-        """By the transaction of now."""
+        """By the current transaction."""
         self._ended: dict[Key, _Ended] = {}
 
-    def wrote(self, transaction: Transaction, where: Key, producer_id: int, epoch: int) -> None:
-        """Records were acknowledged: what was written in the transaction before has its markers."""
+    def wrote(self, transaction: RecordedTransaction, where: Key, producer_id: int, epoch: int) -> None:
+        """Records were acknowledged: the previous transaction's partitions have their markers."""
         if transaction is not self._transaction:
             self._transaction = transaction
             self._ended |= self._written
@@ -49,7 +49,7 @@ class OldCoordinator:
             self._written[where] = _Ended(producer_id, epoch, self._scene.ledger.lives)
 
     async def speak(self) -> None:
-        """Raises ClientError."""
+        """Send a marker as a coordinator that was replaced. The node must refuse it. Raises ClientError."""
         random, ledger = self._scene.random, self._scene.ledger
         candidates = [
             (where, one)

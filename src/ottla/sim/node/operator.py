@@ -1,14 +1,14 @@
-"""Somebody who looks after transactions that hang, as `ottla txn abort` does.
+"""An operator that aborts hanging transactions, as `ottla txn abort` does.
 
-Where nothing is synced, a power loss may take from a coordinator's log what a partition still has: a transaction is
-open there that nobody will ever end, as the coordinator does not know it, or knows of an earlier epoch, in which its
-marker is refused. Whoever finds one ends it, and only that: what the coordinator has open must end by itself (I24).
+Without syncs, a power loss may remove state from a coordinator's log that a partition still has: a transaction is open
+there that is never ended, because the coordinator does not know it, or has an earlier epoch whose marker is refused.
+The operator ends those, and only those: a transaction that the coordinator has open must end by itself (I24).
 """
 
 from typing import NamedTuple
 
-from ottla.client.core.errors import ClientError
 from ottla.core.metadata.names import CONSUMER_OFFSETS
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.transactional import TIMEOUT_MS_MAX
 from ottla.wire.api.describe_producers import DescribeProducersRequest, TopicRequest
@@ -37,7 +37,7 @@ class Operator:
         self._since: dict[_Open, float] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             await self._scene.pause(6)
             try:
@@ -75,7 +75,7 @@ class Operator:
         ]
 
     async def _will_end(self, one: _Open) -> bool:
-        """Whether the coordinator has a transaction open of this producer that writes to the partition."""
+        """Whether the coordinator has an open transaction of this producer that includes the partition."""
         listed = await self._line.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[one.producer_id]))
         ids = [known.transactional_id for known in listed.transaction_states]
         if listed.error_code or not ids:

@@ -1,16 +1,17 @@
-"""Ottla's own clients under the same weather, one that never waits, and those nobody invited: idle, deaf."""
+"""Ottla's own clients under the same faults, one that pipelines requests, and hostile ones: idle, not reading."""
 
 import asyncio
 
 from ottla.client.consumer import BEGINNING, Consumer, Start
-from ottla.client.core.errors import BufferFull, ClientError, DeliveryFailed
+from ottla.client.core.errors import BufferFull, DeliveryFailed
 from ottla.client.core.names import TopicPartition
 from ottla.client.producer import Delivery, Producer
-from ottla.sim.checkers import Violation
-from ottla.sim.node.ledger import ID, Key, Sent, told
+from ottla.rpc.errors import ClientError
+from ottla.sim.node.ledger import ID, Key, Sent, text_of
 from ottla.sim.node.library import client_of
 from ottla.sim.node.scene import NODE, Scene
-from ottla.sim.records import Record
+from ottla.sim.played import Violation
+from ottla.sim.records import DecodedRecord
 from ottla.wire.api.api_versions import ApiVersionsRequest
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
@@ -104,7 +105,7 @@ class LibraryConsumer:
             if name in ids
             for index in range(topic.partitions)
         ]
-        life = scene.ledger.lives  # What it has fetched may be given out much later.
+        life = scene.ledger.lives  # Fetched records may be returned much later.
         await consumer.assign(dict.fromkeys(wanted, BEGINNING))
         positions = dict.fromkeys(wanted, 0)
         for _ in range(scene.random.choice((5, 50))):
@@ -116,19 +117,19 @@ class LibraryConsumer:
             for one in await consumer.poll(records_max=scene.random.choice((2, 500)), timeout_ms=1_000):
                 partition = TopicPartition(one.topic, one.partition)
                 key = (ids[one.topic], one.partition)
-                record = Record(one.offset, one.timestamp, one.key, one.value, one.headers)
+                record = DecodedRecord(one.offset, one.timestamp, one.key, one.value, one.headers)
                 sent = scene.ledger.read(key, record, life=life)
                 if committed and sent.transaction is not None:
-                    sent.transaction.seen(told(sent))
+                    sent.transaction.seen(text_of(sent))
                 if life == scene.ledger.lives and one.offset < positions[partition]:
                     raise Violation("I8", f"{partition}: {one.offset} was given out at {positions[partition]}")
                 scene.ledger.went_on(key, positions[partition], one.offset, committed=committed, life=life)
                 positions[partition] = one.offset + 1
 
     async def _jump(self, consumer: Consumer, positions: dict[TopicPartition, int]) -> None:
-        """Read something again, or stand still for a while: what was under way meanwhile must not be given out."""
+        """Seek back, or pause: records in flight meanwhile must not be returned."""
         random = self._scene.random
-        await self._scene.pause(0.3)  # So that it has asked for more.
+        await self._scene.pause(0.3)  # So that it has fetched more.
         partition = random.choice(list(positions))
         match random.choice(("seek", "seek", "pause", "resume")):
             case "seek":
@@ -141,7 +142,7 @@ class LibraryConsumer:
 
 
 class _InOrder(asyncio.Protocol):
-    """Takes answers, which must come in the order of the requests."""
+    """Receives responses, which must come in the order of the requests."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -175,7 +176,7 @@ class _InOrder(asyncio.Protocol):
 
 
 class Pipeliner:
-    """Sends requests of all kinds without waiting: those that take long first."""
+    """Sends requests of all kinds without waiting; slow ones first."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -239,7 +240,7 @@ class _Deaf(asyncio.Protocol):
 
 
 class Nuisance:
-    """Connections that cost the node something and give it nothing."""
+    """A hostile client: its connections send nothing, incomplete frames or garbage, or read no responses."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -264,7 +265,7 @@ class Nuisance:
             await scene.pause(1)
 
     async def _idle(self, transport: asyncio.Transport) -> None:
-        """Says nothing."""
+        """Leave the connection open without sending anything."""
 
     async def _half_frame(self, transport: asyncio.Transport) -> None:
         transport.write((1_000).to_bytes(4, "big") + bytes(self._scene.random.randrange(500)))
@@ -273,7 +274,7 @@ class Nuisance:
         transport.write(self._scene.random.randbytes(100))
 
     async def _never_read(self, transport: asyncio.Transport) -> None:
-        """Asks for everything, again and again, and takes no answer."""
+        """Requests everything repeatedly, and reads no response."""
         transport.pause_reading()
         waits, ledger = self._scene.random.random() < 0.5, self._scene.ledger
         wanted = [

@@ -1,14 +1,14 @@
-"""Clients that read: long polls with and without sessions, by name and by id, committed or not; and whole logs."""
+"""Reading clients: long polls with and without sessions, by name and by id, committed or not; and whole logs."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.committed import with_verdict
-from ottla.sim.node.ledger import Key, name_of, told
+from ottla.sim.node.ledger import Key, name_of, text_of
 from ottla.sim.node.scene import Line, Scene
-from ottla.sim.records import BadBatch, Batch, Record, decode_all
+from ottla.sim.played import Violation
+from ottla.sim.records import BadBatch, DecodedBatch, DecodedRecord, decode_all
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from ottla.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.errors import Error
@@ -16,7 +16,7 @@ from ottla.wire.errors import Error
 BY_NAME = 12
 """The last version of Fetch that names topics."""
 PROMPT_S = 1.0
-"""How late a record may come to a reader that waits for it, where nothing is slow."""
+"""How late a record may reach a waiting reader, if nothing is slow."""
 EARLIEST, LATEST = -2, -1
 _SESSION_OVER = (
     Error.FETCH_SESSION_ID_NOT_FOUND,
@@ -39,11 +39,11 @@ class Reader:
         self._max_bytes = random.choice((200, 2_000, 1 << 20))
         self._positions: dict[Key, int] = {}
         self._unsure: dict[Key, None] = {}
-        """Positions that were not reached by reading: what comes next may begin anywhere."""
+        """Positions that were not reached by reading: the next record may be anywhere after."""
         self._life = 0
         self._session, self._epoch = 0, 0
         self._asked: dict[Key, int] = {}
-        """What the session knows."""
+        """The partitions in the session."""
 
     async def run(self) -> None:
         scene = self._scene
@@ -142,7 +142,7 @@ class Reader:
     def _take_records(self, key: Key, position: int, data: PartitionData, life: int, asked_at: float) -> None:
         scene, history = self._scene, self._scene.ledger.partition(key)
         upper = data.last_stable_offset if self._committed else data.high_watermark
-        scene.ledger.told_offsets(key, start=data.log_start_offset, watermark=data.high_watermark, life=life)
+        scene.ledger.bounds_reported(key, start=data.log_start_offset, watermark=data.high_watermark, life=life)
         for batch, is_committed in with_verdict(batches_in(key, data), data.aborted_transactions or ()):
             if batch.last_offset >= upper:
                 raise Violation(
@@ -157,12 +157,13 @@ class Reader:
             for record in () if batch.is_control else batch.records:
                 sent = scene.ledger.read(key, record, life=life)
                 if self._committed and is_committed and sent.transaction is not None:
-                    sent.transaction.seen(told(sent))
+                    sent.transaction.seen(text_of(sent))
                 if record.offset >= position and scene.is_calm and self._min_bytes == 1 and sent.acked_at:
                     late_s = scene.now - max(asked_at, sent.acked_at)
                     if late_s > PROMPT_S:
                         raise Violation(
-                            "I24", f"{told(sent)} was acknowledged {late_s:.1f} s before a waiting reader got it"
+                            "I24",
+                            f"{text_of(sent)} was acknowledged {late_s:.1f} s before a waiting reader got it",
                         )
             position = batch.last_offset + 1
             self._unsure.pop(key, None)
@@ -180,7 +181,7 @@ class Reader:
             if one.error_code:
                 return
             bounds.append(one.offset)
-        fleeting = ledger.partition(key).plan.fleeting  # Its name may mean another topic by now.
+        fleeting = ledger.partition(key).plan.fleeting  # The name may belong to another topic by now.
         sure = life == ledger.lives and key not in self._unsure and not fleeting
         if sure and bounds[0] <= position:
             raise Violation(
@@ -199,7 +200,7 @@ def offsets_request(name: str, index: int, moment: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
 
 
-def batches_in(key: Key, data: PartitionData) -> Iterator[Batch]:
+def batches_in(key: Key, data: PartitionData) -> Iterator[DecodedBatch]:
     records = bytes(data.records or b"")
     count = 0
     try:
@@ -213,17 +214,17 @@ def batches_in(key: Key, data: PartitionData) -> Iterator[Batch]:
 
 
 class Damaged(Exception):
-    """A reader was told that something cannot be read."""
+    """A response said that something cannot be read."""
 
 
 async def read_all(
     line: Line, key: Key, *, committed: bool = False, unmarked: dict[int, int] | None = None
-) -> tuple[dict[int, Record], int, int]:
-    """Every record of a partition, where it begins and where it ends. Raises `Damaged`, ClientError.
+) -> tuple[dict[int, DecodedRecord], int, int]:
+    """Every record of a partition, its start and its end. Raises `Damaged`, ClientError.
 
-    `unmarked` gets the producers that have written in a transaction after which no marker stands, and where.
+    `unmarked` gets the producers with a transaction without a marker, and its offset.
     """
-    found: dict[int, Record] = {}
+    found: dict[int, DecodedRecord] = {}
     position, start = 0, 0
     while True:
         request = FetchRequest(

@@ -1,29 +1,29 @@
-"""A coordinator's durable state is what its log says: replayed from the first record to the last, it is the same.
+"""Checks that a coordinator's durable state equals a replay of its log.
 
-That holds for whatever log there is: what a power loss has left of it (I22), and what cleaning has (I20). What is not
-durable (who waits, sessions) is not compared.
+That holds for any log: after a power loss (I22), and after cleaning (I20). Volatile state (parked requests, sessions)
+is not compared.
 """
 
 from typing import Any
 
-from ottla.broker.coordinator import Coordinator
-from ottla.broker.hosted_shard import HostedShard
+from ottla.broker.coordinators.coordinator import Coordinator
+from ottla.broker.coordinators.hosted_shard import HostedShard
 from ottla.broker.node import Node
-from ottla.core.coordination import Shard
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.shard import GroupShard
+from ottla.core.runtime.shard import Shard
 from ottla.core.transactions.shard import TransactionShard
 from ottla.kernel import scan
-from ottla.sim.checkers import Violation
 from ottla.sim.node.state import log_data
+from ottla.sim.played import Violation
 
 
 def check_replayed(node: Node) -> None:
     coordinators: list[Coordinator[Any]] = [node.groups, node.transactions.coordinator]
     for coordinator in coordinators:
         for hosted in coordinator._shards.values():
-            # A directory that went offline in the middle of a swap may have half-way names in it until the next start.
+            # A directory that went offline during a swap may have temporary names until the next start.
             is_online = hosted.partition.log.directory.failure is None
             if is_online and hosted.is_active and not hosted.is_over and not hosted._queue:
                 _check(node, coordinator, hosted)
@@ -34,7 +34,7 @@ def _check(node: Node, coordinator: Coordinator[Any], hosted: HostedShard[Any]) 
     data = log_data(node, hosted.partition)
     view, position = memoryview(data), 0
     for header in scan(data).headers:
-        if header.base_offset >= hosted.partition.log.log.log_start_offset:
+        if header.base_offset >= hosted.partition.log.state.log_start_offset:
             coordinator._replay_batch(again, view[position : position + header.size], header)
         position += header.size
     live, replayed = _durable(hosted.shard), _durable(again)

@@ -1,4 +1,4 @@
-"""Running one seed of the node's world from start to end."""
+"""Runs one seed of the world `node` from start to end."""
 
 import asyncio
 import logging
@@ -7,18 +7,17 @@ from random import Random
 from typing import Any
 
 from ottla.observe.trace import Event
-from ottla.sim.checkers import Violation
-from ottla.sim.clock import SimClock
-from ottla.sim.faults import PowerLoss
-from ottla.sim.loop import SimLoop, run
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.faults import PowerLoss
+from ottla.sim.machine.loop import SimLoop, run
+from ottla.sim.machine.process import make_task
 from ottla.sim.node.swarm import draw
-from ottla.sim.node.world import World
-from ottla.sim.process import make_task
-from ottla.sim.run import AS_DRAWN, Outcome, Variation
+from ottla.sim.node.world import NodeWorld
+from ottla.sim.played import AS_DRAWN, PlayedSeed, Variation, Violation
 from ottla.sim.transcript import Transcript
 
 NUISANCE = "nuisance"
-EXCUSES = ("max.connections", "half a frame")
+EXCUSES = ("max.connections", "an incomplete frame")
 
 
 OF_BROKEN_DISKS = (
@@ -32,11 +31,11 @@ OF_BROKEN_DISKS = (
     "retention.failed",
     "upkeep.failed",
 )
-"""Events that say that something is wrong with a disk, where nothing is as long as no fault has struck."""
+"""Events that report a damaged disk; a violation if no fault has struck."""
 
 
 class NodeTranscript(Transcript):
-    """Also notices what the node says of requests that nobody foresaw, and of a disk that is whole."""
+    """A transcript that also detects unexpected exceptions of the node, and reports of damage on a healthy disk."""
 
     def __init__(self, clock: SimClock) -> None:
         super().__init__(clock)
@@ -56,7 +55,7 @@ class NodeTranscript(Transcript):
 
 
 def _is_deleted(event: Event) -> bool:
-    """Upkeep may be about to begin on a topic that is deleted."""
+    """Whether the event is about a log that was deleted just before upkeep began on it; that is no violation."""
     return str(event.fields.get("reason", "")).endswith("is not in use any more")
 
 
@@ -65,16 +64,16 @@ def _deserved(refusal: Event) -> bool:
     return bool(peer.startswith(NUISANCE) or reason.startswith(EXCUSES))
 
 
-def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
-    """Play the seed; what goes wrong is part of the outcome, not an exception."""
+def run_seed(seed: int, variation: Variation = AS_DRAWN) -> PlayedSeed:
+    """Run the seed; a failure is part of the result, not an exception."""
     clock = SimClock()
     transcript = NodeTranscript(clock)
     random = Random(seed)
-    world: World | None = None
+    world: NodeWorld | None = None
     failure: BaseException | None = None
 
     def escaped(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception that no code caught: of the node, of a client, or of a checker in one of their callbacks."""
+        """An uncaught exception: of the node, of a client, or of a checker in a callback."""
         error = context.get("exception")
         if error is not None and not isinstance(error, PowerLoss | asyncio.CancelledError):
             transcript.unforeseen.append(error)
@@ -84,7 +83,7 @@ def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
         loop.set_task_factory(make_task)
         loop.set_exception_handler(escaped)
         swarm = draw(random, seed).reduced(variation.without)
-        world = World(swarm, variation.chance(seed, random), clock, transcript, transcript.unforeseen.append)
+        world = NodeWorld(swarm, variation.chance(seed, random), clock, transcript, transcript.unforeseen.append)
         transcript.is_disk_whole = world.is_disk_whole
         await world.play()
 
@@ -98,7 +97,7 @@ def run_seed(seed: int, variation: Variation = AS_DRAWN) -> Outcome:
         if failure is not None:
             transcript.note(f"failed: {type(failure).__name__}: {failure}")
     machine = world.machine if world is not None else None
-    return Outcome(
+    return PlayedSeed(
         seed,
         transcript,
         machine.losses if machine else 0,

@@ -1,4 +1,4 @@
-"""What all clients of a run share, and the plainest of clients: one connection, requests and answers."""
+"""State shared by all clients of a run, and a raw client with one connection."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ottla.client.connection import Connection, connect
-from ottla.client.core.addresses import Address
-from ottla.client.core.errors import ClientError
-from ottla.sim.clock import SimClock
-from ottla.sim.network import Host, SimNetwork
+from ottla.rpc.addresses import Address
+from ottla.rpc.connection import BrokerConnection, connect
+from ottla.rpc.errors import ClientError
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.network import Host, SimNetwork
 from ottla.sim.node.group_history import GroupHistory
 from ottla.sim.node.ledger import ID, Key, Ledger, Sent
 from ottla.sim.node.swarm import TopicPlan
 from ottla.sim.node.transaction_history import TransactionHistory
-from ottla.sim.records import Record
+from ottla.sim.records import DecodedRecord
 from ottla.wire.api.find_coordinator import FindCoordinatorRequest
 
 NODE = Address("node", 9092)
@@ -23,12 +23,12 @@ ANSWER_MS_MAX = 2_500
 CONNECT_TIMEOUT_MS = 2_000
 OF_GROUP, OF_TRANSACTION = 0, 1
 MIXED = "mixed"
-"""The protocol of groups whose members are of both."""
+"""The protocol of groups with members of both protocols."""
 
 
 @dataclass(slots=True)
 class LiveTopic:
-    """A topic that exists, as far as anyone knows."""
+    """A topic that exists, as far as known."""
 
     plan: TopicPlan
     topic_id: bytes
@@ -52,23 +52,23 @@ class Scene:
         self.hazards: frozenset[str] = frozenset()
         """See `NodeSwarm.hazards`."""
         self.workers: dict[str, None] = {}
-        """The groups that take part."""
+        """The participating groups."""
         self.sources: dict[bytes, tuple[str, Key, int]] = {}
-        """Of each record that a group wrote for another one: the group, and where the other stands."""
+        """For each output record of a group: the group, and the position of its input record."""
         self.ending = False
-        """Clients end what they began and begin nothing new."""
+        """Clients finish what they began and begin nothing new."""
         self.closing = False
-        """Nobody writes any more: groups read what is left."""
+        """Writing has ended: groups read what is left."""
         self.is_calm = False
-        """Nothing goes wrong in this run: whatever takes long takes too long."""
+        """There are no faults in this run, so that delays are violations."""
         self.stops: Callable[[], int] = lambda: 0
-        """See `Machine.stops`: a node that leaves takes no new topics."""
+        """See `Machine.stops`: a stopping node accepts no new topics."""
         self.age: Callable[[str, int], None] = lambda _transactional_id, _epochs_left: None
         """See `Machine.age`."""
         self.identities: dict[tuple[int, int], int] = {}
-        """Producer ids and epochs that were given out for transactional ids, and in which life of the node first."""
+        """Producer ids and epochs of transactional ids, and the node's life in which each was first returned."""
         self.lull_until = 0.0
-        """Before that clients begin nothing; see `NodeSwarm.lull_s`."""
+        """Before this time clients begin nothing; see `NodeSwarm.lull_s`."""
         self._ids = 0
 
     @property
@@ -88,11 +88,11 @@ class Scene:
 
     @property
     def has_lost(self) -> bool:
-        """Whether what was committed may be gone: the power was lost where nothing is synced."""
+        """Whether committed state may be gone: power was lost without syncs."""
         return self.groups.lost_at >= 0
 
     def power_lost(self) -> None:
-        """What was not synced is gone."""
+        """Record a power loss in the histories: unsynced state may be gone."""
         self.transactions.power_lost()
         self.groups.power_lost(self.now)
 
@@ -101,12 +101,12 @@ class Scene:
         await self.lull()
 
     async def lull(self) -> None:
-        """Stand still as long as the clients do."""
+        """Wait until the planned pause of all clients is over."""
         while self.now < self.lull_until:
             await asyncio.sleep(self.lull_until - self.now)
 
     def new_record(self, where: Key, sender: str, *, once: bool = True, size: int | None = None) -> Sent:
-        """A record that nobody has sent before, entered into the ledger."""
+        """A record that was never sent before, recorded in the ledger."""
         self._ids += 1
         random, id_ = self.random, b"%s-%d" % (sender.encode(), self._ids)
         plan = self.ledger.partition(where).plan
@@ -118,31 +118,31 @@ class Scene:
         return self.ledger.entered(Sent(id_, where, sender, self._ids, key, value, self.clock.wall_ms(), once))
 
 
-def record_of(sent: Sent, delta: int) -> Record:
-    return Record(delta, sent.timestamp, sent.key, sent.value, ((ID, sent.id),))
+def record_of(sent: Sent, delta: int) -> DecodedRecord:
+    return DecodedRecord(delta, sent.timestamp, sent.key, sent.value, ((ID, sent.id),))
 
 
 class Line:
-    """A raw client: one connection, made again when it is gone."""
+    """A raw client: one connection, reopened when it is gone."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene = scene
         self.name = name
         self.host: Host = scene.network.host(name)
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
 
-    async def connection(self) -> Connection:
+    async def connection(self) -> BrokerConnection:
         if self._connection is None or not self._connection.usable:
             self._connection = await connect(self.host, NODE, self.name, timeout_ms=CONNECT_TIMEOUT_MS)
         return self._connection
 
     async def call(self, request: object, *, timeout_ms: int = ANSWER_MS_MAX, at_most: int | None = None) -> Any:
-        """Raises ClientError."""
+        """Send a request and return the response. Raises ClientError."""
         connection = await self.connection()
         return await connection.call(request, timeout_ms=timeout_ms, at_most=at_most)
 
     async def ask(self, request: object) -> Any:
-        """Until an answer comes; for what may be asked twice."""
+        """Send an idempotent request until a response comes."""
         while True:
             try:
                 return await self.call(request)
@@ -150,7 +150,7 @@ class Line:
                 await self.scene.pause(0.5)
 
     async def find_coordinator(self, key: str, key_type: int) -> None:
-        """Until there is one: the first who asks has its topic made."""
+        """Repeat until there is one: the first request creates its topic."""
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         while (await self.ask(request)).coordinators[0].error_code:
             await self.scene.pause(0.5)

@@ -1,14 +1,14 @@
-"""Clients that write: idempotent with retries, plain with every acks, and those that send what must be refused."""
+"""Writing clients: idempotent with retries, plain with every acks, and those that send invalid batches."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
-from ottla.sim.node.ledger import Key, Sent, name_of, told
+from ottla.rpc.errors import ClientError
+from ottla.sim.node.ledger import Key, Sent, name_of, text_of
 from ottla.sim.node.scene import Line, Scene, record_of
+from ottla.sim.played import Violation
 from ottla.sim.records import CODECS, encode
 from ottla.wire.api.init_producer_id import InitProducerIdRequest
 from ottla.wire.api.produce import (
@@ -29,13 +29,13 @@ _REFUSED_AGAIN = (*_LOST_COUNT, *_NOT_THERE, Error.DUPLICATE_SEQUENCE_NUMBER, Er
 
 
 @dataclass(slots=True, eq=False)
-class Outgoing:
+class OutgoingBatch:
     where: Key
     records: list[Sent]
     data: bytes
 
 
-def request_of(scene: Scene, batches: Sequence[Outgoing], acks: int) -> ProduceRequest:
+def request_of(scene: Scene, batches: Sequence[OutgoingBatch], acks: int) -> ProduceRequest:
     return ProduceRequest(
         acks=acks,
         timeout_ms=5_000,
@@ -51,24 +51,24 @@ def request_of(scene: Scene, batches: Sequence[Outgoing], acks: int) -> ProduceR
 
 
 def answers_of(response: Any) -> list[PartitionProduceResponse]:
-    """In the order of the request: one topic entry for each batch."""
+    """The results of the batches, in the order of the request: each batch has its own topic entry."""
     return [one for topic in response.responses for one in topic.partition_responses]
 
 
-def settle(scene: Scene, batch: Outgoing, answer: PartitionProduceResponse, life: int) -> Error:
-    """Enter an answer into the ledger."""
+def settle(scene: Scene, batch: OutgoingBatch, answer: PartitionProduceResponse, life: int) -> Error:
+    """Record a response in the ledger."""
     error = Error(answer.error_code)
     if error is Error.NONE:
         for index, sent in enumerate(batch.records):
             scene.ledger.acked(sent, answer.base_offset + index, life=life, now=scene.now)
-    elif error is not Error.KAFKA_STORAGE_ERROR:  # That one leaves open what is on the disk.
+    elif error is not Error.KAFKA_STORAGE_ERROR:  # This error leaves open what is on the disk.
         for sent in batch.records:
             scene.ledger.refused(sent, error.name)
     return error
 
 
 class Idempotent:
-    """Up to five batches under way, sent again in their order until an answer comes."""
+    """Up to five batches in flight, retried in order until a response comes."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -76,9 +76,9 @@ class Idempotent:
         self._line = Line(scene, name)
         self._identity: tuple[int, int] | None = None
         self._life = 0
-        """Of the node, when the identity was new."""
+        """The node's life when the identity was new."""
         self._sequences: dict[Key, int] = {}
-        self._pending: list[Outgoing] = []
+        self._pending: list[OutgoingBatch] = []
         self._depth = scene.random.choice((1, 3, 5))
         self._records_max = scene.random.choice((1, 3, 6))
 
@@ -112,7 +112,7 @@ class Idempotent:
         ]
         if self._scene.random.random() < 0.03:
             await asyncio.sleep(0)
-            self._line.hang_up()  # A client that dies; what it sent may arrive all the same.
+            self._line.hang_up()  # A client that dies; its requests may still arrive.
         results: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
         lost_count = False
         for batches, result in zip(requests, results, strict=True):
@@ -123,12 +123,12 @@ class Idempotent:
                 raise result
         if lost_count:
             self._identity = None
-            self._pending.clear()  # Whether they are there nobody knows.
+            self._pending.clear()  # Their outcome is unknown.
         elif self._scene.random.random() < 0.1 and requests:
             await self._send_again(requests[-1][-1])
 
-    def _answered(self, batch: Outgoing, answer: PartitionProduceResponse, life: int) -> bool:
-        """Whether the sequences still hold."""
+    def _answered(self, batch: OutgoingBatch, answer: PartitionProduceResponse, life: int) -> bool:
+        """Record a response. Returns whether the sequences are still valid."""
         error = settle(self._scene, batch, answer, life)
         if error is Error.KAFKA_STORAGE_ERROR:
             return True
@@ -139,8 +139,8 @@ class Idempotent:
         self._pending.remove(batch)
         return error is Error.NONE
 
-    async def _send_again(self, batch: Outgoing) -> None:
-        """As a client that did not get the first answer."""
+    async def _send_again(self, batch: OutgoingBatch) -> None:
+        """Send an acknowledged batch again, as a client does that did not get the response."""
         if batch in self._pending:
             return
         life = self._scene.ledger.lives
@@ -148,13 +148,13 @@ class Idempotent:
             sent.attempts += 1
         [answer] = answers_of(await self._line.call(request_of(self._scene, [batch], ALL)))
         error = settle(self._scene, batch, answer, life)
-        # It was the last of its producer, and that one is remembered as long as the log is.
+        # It was its producer's last batch, which is remembered as long as the log has it.
         known = self._must_know(batch.where, life) and error in _LOST_COUNT
         if known or (error is not Error.NONE and error not in _REFUSED_AGAIN):
             raise Violation("I3", f"a batch for {name_of(batch.where)}, sent again, was refused: {error.name}")
 
     def _must_know(self, where: Key, life: int) -> bool:
-        """Whether the node must remember what it last got from here: nothing was lost or removed since."""
+        """Whether the node must remember the last batch: nothing was lost or removed since."""
         history = self._scene.ledger.partition(where)
         kept = not history.start_asked and history.plan.retention_ms < 0
         return kept and self._scene.ledger.counts(where, life)
@@ -166,7 +166,7 @@ class Idempotent:
             raise ClientError(Error(answer.error_code).name)
         return answer.producer_id, answer.producer_epoch
 
-    def _make(self, where: Key) -> Outgoing:
+    def _make(self, where: Key) -> OutgoingBatch:
         assert self._identity is not None
         random = self._scene.random
         records = [self._scene.new_record(where, self._name) for _ in range(random.randint(1, self._records_max))]
@@ -179,12 +179,12 @@ class Idempotent:
             producer_epoch=self._identity[1],
             base_sequence=sequence,
         )
-        return Outgoing(where, records, data)
+        return OutgoingBatch(where, records, data)
 
 
-def _requests(pending: list[Outgoing]) -> list[list[Outgoing]]:
-    """In order; a request has a partition once at most."""
-    requests: list[list[Outgoing]] = []
+def _requests(pending: list[OutgoingBatch]) -> list[list[OutgoingBatch]]:
+    """Divide the batches into requests, in order. A request has each partition at most once."""
+    requests: list[list[OutgoingBatch]] = []
     for batch in pending:
         if not requests or any(batch.where == other.where for other in requests[-1]):
             requests.append([])
@@ -193,7 +193,7 @@ def _requests(pending: list[Outgoing]) -> list[list[Outgoing]]:
 
 
 class Plain:
-    """Without a producer id: every acks, no order but that of the connection, and now and then a second attempt."""
+    """Without a producer id: every acks, only the connection's order, and sometimes a second attempt."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -220,7 +220,7 @@ class Plain:
             scene.new_record(where, self._name, once=not self._tries_again) for _ in range(scene.random.randint(1, 4))
         ]
         data = encode([record_of(sent, delta) for delta, sent in enumerate(records)], codec=scene.random.choice(CODECS))
-        batch = Outgoing(where, records, data)
+        batch = OutgoingBatch(where, records, data)
         for _ in range(2 if self._tries_again else 1):
             try:
                 await self._attempt(batch, acks)
@@ -228,7 +228,7 @@ class Plain:
             except ClientError:
                 await scene.pause(1)
 
-    async def _attempt(self, batch: Outgoing, acks: int) -> None:
+    async def _attempt(self, batch: OutgoingBatch, acks: int) -> None:
         for sent in batch.records:
             sent.attempts += 1
         life, at_most = self._scene.ledger.lives, BY_NAME if self._by_name else None
@@ -243,7 +243,7 @@ class Plain:
 
 
 class Bad:
-    """Sends what must be refused; what was refused must never be read."""
+    """Sends invalid batches; a refused one must never be read."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -281,20 +281,20 @@ class Bad:
             target = (scene.random.randbytes(16), 0)
         elif wrong == "acks":
             acks = 2
-        await self._attempt(Outgoing(target, [sent], bytes(data)), acks, wrong)
+        await self._attempt(OutgoingBatch(target, [sent], bytes(data)), acks, wrong)
 
-    async def _attempt(self, batch: Outgoing, acks: int, wrong: str) -> Error:
+    async def _attempt(self, batch: OutgoingBatch, acks: int, wrong: str) -> Error:
         life = self._scene.ledger.lives
         for sent in batch.records:
             sent.attempts += 1
         [answer] = answers_of(await self._line.call(request_of(self._scene, [batch], acks)))
         error = Error(answer.error_code)
         if error is Error.NONE and wrong:
-            raise Violation("I10", f"{told(batch.records[0])} was accepted: wrong {wrong}")
+            raise Violation("I10", f"{text_of(batch.records[0])} was accepted: wrong {wrong}")
         return settle(self._scene, batch, answer, life)
 
     async def _send_gap(self, where: Key) -> None:
-        """A sequence that skips some, from a producer that the log must remember."""
+        """A sequence gap, from a producer that the log must remember."""
         scene = self._scene
         answer = await self._line.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
         if answer.error_code:
@@ -308,5 +308,5 @@ class Bad:
             history = scene.ledger.partition(where)
             remembered = life == scene.ledger.lives and not history.start_asked and history.plan.retention_ms < 0
             wrong = "gap" if sequence and remembered else ""
-            if await self._attempt(Outgoing(where, [sent], data), ALL, wrong) is not Error.NONE:
+            if await self._attempt(OutgoingBatch(where, [sent], data), ALL, wrong) is not Error.NONE:
                 return

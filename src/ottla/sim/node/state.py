@@ -1,16 +1,16 @@
-"""What a node has in memory, as the checkers compare it: bounds, producers, budgets."""
+"""The node's state in memory that the checkers compare: bounds, producers, memory limits."""
 
 import math
 from dataclasses import dataclass, field
 
 from ottla.broker.node import Node
-from ottla.broker.partition import Partition
-from ottla.broker.waiters import Waiter
+from ottla.broker.partitions.partition import Partition
+from ottla.broker.partitions.waiters import Waiter
 from ottla.config import FLUSH_MESSAGES
 from ottla.core.metadata.names import is_internal
-from ottla.sim.checkers import Violation
-from ottla.sim.disk import SimDisk
+from ottla.sim.machine.disk import SimDisk
 from ottla.sim.node.ledger import Key, name_of
+from ottla.sim.played import Violation
 from ottla.sim.records import decode_all
 
 OPEN_REQUESTS_MAX = 64
@@ -19,7 +19,7 @@ FRAME_BYTES_MAX = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
+class LogFacts:
     start: int
     end: int
     data: bytes = field(repr=False)
@@ -31,11 +31,15 @@ ProducerFacts = tuple[int, int, int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    logs: dict[Key, LogState]
+    logs: dict[Key, LogFacts]
     producers: dict[Key, dict[int, ProducerFacts]]
     """Producer id to epoch, last sequence, last offset and where its open transaction begins."""
     internal: frozenset[Key]
     """The coordinators' logs."""
+
+    @property
+    def starts(self) -> dict[Key, int]:
+        return {key: log.start for key, log in self.logs.items()}
 
     @property
     def ends(self) -> dict[Key, int]:
@@ -67,8 +71,8 @@ def partitions(node: Node) -> list[tuple[Key, Partition]]:
 def recovered(node: Node) -> Recovered:
     logs, producers = {}, {}
     for key, partition in partitions(node):
-        log = partition.log.log
-        logs[key] = LogState(log.log_start_offset, log.end_offset, log_data(node, partition))
+        log = partition.log.state
+        logs[key] = LogFacts(log.log_start_offset, log.end_offset, log_data(node, partition))
         producers[key] = {
             producer_id: (known.epoch, known.last_sequence, known.last_data_offset, known.txn_first_offset)
             for producer_id, known in sorted(log.producers.by_id.items())
@@ -78,15 +82,15 @@ def recovered(node: Node) -> Recovered:
 
 
 def log_data(node: Node, partition: Partition) -> bytes:
-    """Of the files, read past the node: to look is no step of its disk."""
+    """The bytes of the files, read directly: not a step of the disk."""
     disk = node.store.disk
     assert isinstance(disk, SimDisk)
-    paths = [partition.log.here.of(segment).path(".log") for segment in partition.log.log.segments]
+    paths = [partition.log.here.of(segment).path(".log") for segment in partition.log.state.segments]
     return b"".join(disk.peek(path) for path in paths)
 
 
 def check_same(first: Recovered, again: Recovered) -> None:
-    """I22: what recovers twice is the same; a coordinator may have ended transactions meanwhile."""
+    """I22: recovering twice gives the same; a coordinator may have ended transactions meanwhile."""
     if first.logs.keys() != again.logs.keys():
         raise Violation("I22", f"recovered once: {list(first.logs)}; recovered twice: {list(again.logs)}")
     for key, log in first.logs.items():
@@ -98,7 +102,7 @@ def check_same(first: Recovered, again: Recovered) -> None:
 
 
 def check_producers(before: Recovered, after: Recovered) -> None:
-    """I19: what a node rebuilds of its producers is what the one before it knew."""
+    """I19: the rebuilt producer state equals that of the previous process."""
     for key, known in before.producers.items():
         if key not in after.producers or after.logs[key].end > before.logs[key].end:
             continue  # A coordinator has ended transactions as soon as it was loaded.
@@ -111,8 +115,8 @@ def check_producers(before: Recovered, after: Recovered) -> None:
                 )
 
 
-class Watch:
-    """Looks at a node again and again, and remembers how far it was."""
+class NodeObserver:
+    """Observes a node repeatedly, and remembers its offsets."""
 
     def __init__(self, *, open_s_max: float = math.inf) -> None:
         """`open_s_max`: how long a transaction may be open while a node runs."""
@@ -133,8 +137,8 @@ class Watch:
         _check_budgets(node)
 
     def _check_open(self, key: Key, partition: Partition, now: float) -> None:
-        """I24, of the oldest one: the others are looked at when it is gone."""
-        log = partition.log.log
+        """I24, of the oldest one: the others are checked when it is gone."""
+        log = partition.log.state
         if log.last_stable_offset == log.end_offset:
             return
         oldest = log.producers.first_unstable_offset
@@ -144,7 +148,7 @@ class Watch:
                 raise Violation("I24", f"{name_of(key)}: the transaction at {oldest} is open for {open_s:.1f} s")
 
     def _check_bounds(self, key: Key, partition: Partition) -> None:
-        log = partition.log.log
+        log = partition.log.state
         stable, watermark, end = log.last_stable_offset, log.high_watermark, log.end_offset
         if not stable <= watermark <= end:
             raise Violation("I14", f"{name_of(key)}: stable {stable}, watermark {watermark}, end {end}")
@@ -156,15 +160,15 @@ class Watch:
 
 
 def fetches_waiting(partition: Partition) -> list[Waiter]:
-    """Coordinators watch their partitions, too."""
+    """Waiters of fetches, without those of coordinators."""
     return [waiter for waiter in partition.waiters if isinstance(waiter, Waiter)]
 
 
 def _check_budgets(node: Node) -> None:
-    """I26: what connections may hold, and what is held for those that are gone: nothing."""
+    """I26: the memory of connections is limited, and closed connections hold none."""
     logs = [partition for _, partition in partitions(node)]
-    everything = sum(partition.log.log.size for partition in logs)
-    # Fetches that wait are answered together; over a transport without a socket each answer is read into memory.
+    everything = sum(partition.log.state.size for partition in logs)
+    # Waiting fetches are answered together; over a transport without a socket each response is read into memory.
     held_bytes_max = QUEUED_BYTES_MAX + FRAME_BYTES_MAX + OPEN_REQUESTS_MAX * (everything + 10_000)
     waiters = {waiter: None for partition in logs for waiter in fetches_waiting(partition)}
     open_requests = sum(connection.open_requests for connection in node.connections)

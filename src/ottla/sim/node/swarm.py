@@ -1,13 +1,13 @@
-"""What one seed plays: the node's settings, its topics, its clients, and what goes wrong.
+"""The configuration of one seed: the node's settings, its topics, its clients, and the faults.
 
-Swarm style: a seed leaves most things out; some have no faults at all, so that a failure there says it is not them.
+Swarm testing: a seed leaves most things out; some have no faults, so that a failure there is not caused by them.
 """
 
 from dataclasses import dataclass, replace
 from random import Random
 
-from ottla.sim.faults import EIO, Fault
-from ottla.sim.network import Weather
+from ottla.sim.machine.faults import EIO, Fault
+from ottla.sim.machine.network import Weather
 
 CALM = Weather()
 LONG_MAX = str(2**63 - 1)
@@ -15,7 +15,7 @@ NEVER = 1e9
 COORDINATED = ("transactional", "group_consumer", "transformer")
 """Clients that need a coordinator, for their group, their transactions or both."""
 _COORDINATED = 0.5
-"""How many of the seeds have some of them."""
+"""The share of seeds that have some of them."""
 _COORDINATION = 1 << 32
 _HAZARDS = 1 << 33
 _RARITIES = 1 << 34
@@ -29,26 +29,26 @@ AGING = "epochs near their end"
 UNSYNCED = "power lost before a sync"
 TABLE_WRITERS = "transactions in a table"
 _HAZARDOUS = 0.6
-"""How many of the seeds with coordination have some of these."""
+"""The share of seeds with coordination that have some of these."""
 _RARE = 0.4
-"""How many seeds have something of what was thought of last; the others stay the runs that they were."""
+"""The share of seeds with features added last; the other seeds stay unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic as it is made; what is named here stays as it is for the topic's life."""
+    """A topic as it is created; these properties never change."""
 
     name: str
     partitions: int
     settings: dict[str, str]
     fleeting: bool = False
-    """Deleted and made again under the same name."""
+    """Deleted and re-created under the same name."""
     kept: bool = False
-    """Nothing is ever removed from it, but by a cleaner what has a newer record of its key."""
+    """Nothing is removed from it except by the cleaner."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether an acknowledgement outlives a power loss."""
+        """Whether an acknowledgement survives a power loss."""
         return self.settings["flush.messages"] == "1"
 
     @property
@@ -72,22 +72,22 @@ class NodeSwarm:
     crash_steps: int
     """Power is lost about this many disk steps after a start; 0 for never."""
     mishaps: dict[str, float]
-    """What befalls the node, and about every how many seconds."""
+    """The mishaps of the node, with their average interval in seconds."""
     rot: bool
     protocol: str = "classic"
-    """That groups are of: `classic`, `consumer` or `mixed`."""
+    """The protocol of groups: `classic`, `consumer` or `mixed`."""
     hazards: tuple[str, ...] = ()
-    """What is rare in the life of coordinators."""
+    """Rare events of coordinators."""
     interleaving: float = 0.0
-    """How likely work in a thread is done in steps that the loop's own work comes between."""
+    """The probability that work in a thread is interleaved with the loop's work."""
     lull_s: float = 0.0
-    """In the middle of the run the clients stand still for so long: sessions, transactions and connections time out,
-    retention and the cleaner find nothing new, and then everybody comes back at once."""
+    """In the middle of the run the clients pause for so long: sessions, transactions and connections time out,
+    retention and the cleaner find nothing new, and then all clients return at once."""
 
     def parts(self) -> list[str]:
-        """The names of what can be left out (`reduced`): mishaps and faults first, then clients."""
+        """The names of the parts that can be left out (`reduced`): mishaps and faults first, then clients."""
         faults = [f"fault-{number}" for number in range(len(self.faults))]
-        if UNSYNCED in self.hazards:  # What holds where power is lost is another thing then.
+        if UNSYNCED in self.hazards:  # Without syncs other invariants apply after a power loss.
             mishaps = [kind for kind in self.mishaps if kind != "lose_power"]
         else:
             mishaps = list(self.mishaps)
@@ -138,7 +138,7 @@ def _slug(hazard: str) -> str:
 
 def draw(random: Random, seed: int = 0) -> NodeSwarm:
     swarm = _draw(random)
-    # By chance of its own: a seed without coordination stays the run that it was.
+    # Separate randomness: a seed without coordination stays unchanged.
     coordination = Random(seed + _COORDINATION)
     if coordination.random() < _COORDINATED:
         swarm, hazards = _with_coordination(swarm, coordination), Random(seed + _HAZARDS)
@@ -203,8 +203,8 @@ def _topic(random: Random, name: str, *, fleeting: bool) -> TopicPlan:
 
 
 def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
-    """The same life with groups and transactions. They outlast what the internal topics outlast: where power is lost,
-    everything is synced; see `UNSYNCED` for where it is not."""
+    """The same run with groups and transactions. They are as durable as the internal topics: with power losses
+    everything is synced, except with `UNSYNCED`."""
     is_lossy = random.random() < 0.6
     topics = [
         replace(topic, settings=topic.settings | ({"flush.messages": "1"} if is_lossy else {}))
@@ -243,7 +243,7 @@ def _with_coordination(swarm: NodeSwarm, random: Random) -> NodeSwarm:
 
 
 def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
-    """The same life, in which what is remembered is looked through for what is old, all the time."""
+    """The same run with frequent expiration of old state."""
     hazards = [one for one in (STATIC, OLD_COORDINATORS, AGING) if random.random() < 0.6]
     broker = {
         "producer.id.expiration.check.interval.ms": "1000",
@@ -251,14 +251,14 @@ def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
     }
     protocol = random.choice((swarm.protocol, "mixed"))
     if random.random() < 0.3:
-        # Groups that nobody is in forget where they were: only those take part that bear it.
+        # Offsets of groups without members expire: only clients that can handle it take part.
         hazards.append(EXPIRING_OFFSETS)
         broker["offsets.retention.minutes"] = "1"
         clients = [kind for kind in swarm.clients if kind not in ("group_consumer", "transformer")]
         mishaps = swarm.mishaps | {"leap_clock": 6.0, "kill": 4.0}
         swarm = replace(swarm, clients=(*clients, "keeper", "keeper"), mishaps=mishaps)
     elif swarm.broker["log.flush.interval.messages"] != "1":
-        # Each log loses its end by itself: see the rules of the histories for what holds all the same.
+        # Each log loses its end separately: the rules of the histories say what still holds.
         hazards.append(UNSYNCED)
         swarm = replace(swarm, mishaps=swarm.mishaps | {"lose_power": random.choice((4.0, 10.0))})
     elif random.random() < 0.5:
@@ -274,9 +274,9 @@ def _with_hazards(swarm: NodeSwarm, random: Random) -> NodeSwarm:
 
 
 def _with_rarities(swarm: NodeSwarm, random: Random) -> NodeSwarm:
-    """The same life with some of what happens to few nodes: each seed has one or two of these."""
+    """The same run with rare events: each seed has one or two."""
     is_coordinated = any(kind in COORDINATED or kind == "keeper" for kind in swarm.clients)
-    # What a disk that fails may lose must be synced, or nobody must mind.
+    # State that a failing disk may lose must be synced, or irrelevant.
     bears_faults = not is_coordinated or swarm.broker["log.flush.interval.messages"] == "1"
     bears_losses = not is_coordinated or UNSYNCED in swarm.hazards
     has_spare_disk = "," in swarm.broker["log.dirs"]
@@ -296,7 +296,7 @@ def _with_rarities(swarm: NodeSwarm, random: Random) -> NodeSwarm:
 
 
 def _with_library(swarm: NodeSwarm, random: Random, *, is_coordinated: bool) -> NodeSwarm:
-    """More clients of Ottla's own."""
+    """The same run with clients of Ottla's own library in addition."""
     kinds = ["library_admin", "library_producer", "library_consumer"]
     if is_coordinated:
         kinds += ["library_transactional", "library_transactional"]
@@ -305,7 +305,7 @@ def _with_library(swarm: NodeSwarm, random: Random, *, is_coordinated: bool) -> 
 
 
 def _with_overlap(swarm: NodeSwarm) -> NodeSwarm:
-    """The cleaner takes so long that retention comes in between."""
+    """The same run with a cleaner that is so slow that retention runs during a cleaning."""
     topics = [
         topic
         if topic.kept
@@ -325,7 +325,7 @@ def _with_overlap(swarm: NodeSwarm) -> NodeSwarm:
 
 
 def _fewer(random: Random, clients: tuple[str, ...]) -> tuple[str, ...]:
-    """Most of the others stay away: they have their own seeds."""
+    """Leave out most other clients, which have their own seeds."""
     writers = [kind for kind in clients if kind in ("idempotent", "plain")][:1] or ["idempotent"]
     return (*writers, *(kind for kind in clients if kind not in writers and random.random() < 0.4))
 
@@ -342,7 +342,7 @@ def _kept(random: Random, name: str, *, is_lossy: bool) -> TopicPlan:
 
 
 def _table(random: Random, *, is_lossy: bool) -> TopicPlan:
-    """Cleaned all the time: what is open, aborted or committed in it must be told apart."""
+    """A topic that is compacted all the time: the cleaner must distinguish open, aborted and committed records."""
     kept = _kept(random, TABLE, is_lossy=is_lossy)
     settings = {
         "cleanup.policy": "compact",

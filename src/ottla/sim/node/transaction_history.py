@@ -1,11 +1,12 @@
-"""What producers asked of transactions, and whether what was seen of them fits.
+"""The requests of transactional producers, and whether what was seen of their transactions is consistent.
 
-Rule 1: a transaction counts as aborted when nobody ever asked to commit it, or when every request to commit it was
-        refused; as committed when one was granted. Otherwise nobody knows, until something of it is seen.
-Rule 2: at read_committed nothing is seen of a transaction that nobody asked to commit (I5), or that was aborted (I4).
-Rule 3: of a committed transaction everything is seen, of the others nothing (I6).
-Rule 4: a power loss takes from each log what was not synced, and not the same from all: nothing is known any more of
-        transactions begun before it, nor of one whose producer has an identity that was given out before it.
+Rule 1: a transaction is aborted if its commit was never requested, or if every request to commit was refused; it is
+        committed if one succeeded. Otherwise the outcome is unknown until part of it is seen.
+Rule 2: at read_committed nothing is seen of a transaction whose commit was not requested (I5), or that was aborted
+        (I4).
+Rule 3: of a committed transaction everything is seen, of others nothing (I6).
+Rule 4: a power loss removes unsynced records from each log separately: nothing is known any more of transactions begun
+        before it, nor of one whose producer has an identity returned before it.
 """
 
 from collections.abc import Iterable
@@ -13,48 +14,48 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ottla.sim.checkers import Violation
+from ottla.sim.played import Violation
 
 if TYPE_CHECKING:
     from ottla.sim.node.ledger import Sent
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     UNKNOWN = "is undecided"
     COMMITTED = "was committed"
     ABORTED = "was aborted"
 
 
 @dataclass(slots=True, eq=False)
-class Transaction:
+class RecordedTransaction:
     name: str
     writes: "list[Sent]" = field(default_factory=list)
     commit_asked: bool = False
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: TransactionOutcome = TransactionOutcome.UNKNOWN
     ended_at: float = float("inf")
-    """When its commit was granted."""
+    """When its commit was confirmed."""
     witness: str = ""
-    """What was seen of it first, by somebody who may see only what is committed."""
+    """What was seen of it first by a reader of committed records."""
     is_void: bool = False
-    """Of a transaction of which nothing is known (rule 4)."""
+    """Whether nothing is known of it (rule 4)."""
 
     @property
     def may_be_aborted(self) -> bool:
-        return self.is_void or (self.outcome is not Outcome.COMMITTED and not self.witness)
+        return self.is_void or (self.outcome is not TransactionOutcome.COMMITTED and not self.witness)
 
     @property
     def is_aborted(self) -> bool:
-        return self.outcome is Outcome.ABORTED and not self.is_void
+        return self.outcome is TransactionOutcome.ABORTED and not self.is_void
 
     def committed(self, now: float) -> None:
         if self.is_aborted:
             raise Violation("I6", f"{self.name} was aborted, and then its commit was granted")
-        self.outcome, self.ended_at = Outcome.COMMITTED, now
+        self.outcome, self.ended_at = TransactionOutcome.COMMITTED, now
 
     def aborted(self) -> None:
         if self.witness and not self.is_void:
             raise Violation("I4", f"{self.name} was aborted, but {self.witness} of it was seen")
-        self.outcome = Outcome.ABORTED
+        self.outcome = TransactionOutcome.ABORTED
 
     def given_up(self) -> None:
         """Its producer does nothing more about it."""
@@ -62,7 +63,7 @@ class Transaction:
             self.aborted()
 
     def seen(self, what: str) -> None:
-        """Somebody was given this, who may only be given what is committed."""
+        """A reader of committed records got this."""
         if self.is_void:
             return
         if not self.commit_asked:
@@ -74,20 +75,20 @@ class Transaction:
 
 class TransactionHistory:
     def __init__(self) -> None:
-        self.all: list[Transaction] = []
+        self.all: list[RecordedTransaction] = []
 
-    def begin(self, producer: str) -> Transaction:
-        transaction = Transaction(f"transaction {len(self.all) + 1} of {producer}")
+    def begin(self, producer: str) -> RecordedTransaction:
+        transaction = RecordedTransaction(f"transaction {len(self.all) + 1} of {producer}")
         self.all.append(transaction)
         return transaction
 
     def power_lost(self) -> None:
-        """What was not synced is gone."""
+        """Record a power loss: unsynced records of all transactions may be gone."""
         for transaction in self.all:
             transaction.is_void = True
 
     def audited(self, visible: Iterable[bytes], missing: Iterable[bytes]) -> None:
-        """Everything was read at read_committed: these records are there; those are not, and must be if committed."""
+        """Everything was read at read_committed: `visible` records are there; `missing` ones must not be committed."""
         seen, unseen = set(visible), set(missing)
         for transaction in self.all:
             there = [sent for sent in transaction.writes if sent.id in seen]

@@ -1,26 +1,26 @@
-"""Producers with a transactional id, of version 1 and 2 (KIP-890): careful ones, and those that die, dawdle or give up.
+"""Producers with a transactional id, of version 1 and 2 (KIP-890): correct ones, and those that die, delay or give up.
 
-Rule 1: a transaction is committed only if every one of its writes was acknowledged.
-Rule 2: a request without an answer may still arrive. In version 2 the epoch that changes with every transaction
-        keeps it from harm; a producer of version 1 takes a new epoch before its next transaction.
-Rule 3: who is fenced forgets its identity and asks for another.
+Rule 1: a transaction is committed only if all its writes were acknowledged.
+Rule 2: a request without a response may still arrive. In version 2 the epoch, which changes with every transaction,
+        makes it harmless; a producer of version 1 requests a new epoch before its next transaction.
+Rule 3: a fenced producer drops its identity and requests another.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
+from ottla.rpc.errors import ClientError
 from ottla.sim.node.group_history import Commit
 from ottla.sim.node.group_offsets import Hindered
 from ottla.sim.node.ledger import NO_LIFE, Key, Sent, name_of
 from ottla.sim.node.members import NOT_READY, STALE, Member
 from ottla.sim.node.old_coordinator import OldCoordinator
 from ottla.sim.node.scene import OF_TRANSACTION, Line, Scene, record_of
-from ottla.sim.node.senders import ALL, Outgoing, answers_of, request_of, settle
+from ottla.sim.node.senders import ALL, OutgoingBatch, answers_of, request_of, settle
 from ottla.sim.node.swarm import AGING, OLD_COORDINATORS, TABLE, TABLE_WRITERS
-from ottla.sim.node.transaction_history import Transaction
+from ottla.sim.node.transaction_history import RecordedTransaction
+from ottla.sim.played import Violation
 from ottla.sim.records import CODECS, TRANSACTIONAL, encode
 from ottla.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -40,7 +40,7 @@ ADD_PARTITIONS = 3
 TIMEOUT_MS_MAX = 6_000
 TIMEOUTS_MS = (3_000, TIMEOUT_MS_MAX)
 _PATIENCE = 12
-"""How often something is asked before its producer gives up."""
+"""How often a request is repeated before the producer gives up."""
 _AGAIN = (
     *NOT_READY,
     Error.CONCURRENT_TRANSACTIONS,
@@ -50,7 +50,7 @@ _AGAIN = (
     Error.UNSTABLE_OFFSET_COMMIT,
 )
 _PLAIN_REFUSALS = (Error.CONCURRENT_TRANSACTIONS, Error.COORDINATOR_LOAD_IN_PROGRESS)
-"""After these it is certain that nothing was done."""
+"""After these errors it is certain that nothing was done."""
 _FENCED = (
     Error.PRODUCER_FENCED,
     Error.INVALID_PRODUCER_EPOCH,
@@ -58,12 +58,12 @@ _FENCED = (
     Error.UNKNOWN_PRODUCER_ID,
 )
 _OVER = (Error.INVALID_TXN_STATE, Error.TRANSACTION_ABORTABLE, Error.OUT_OF_ORDER_SEQUENCE_NUMBER)
-"""The transaction cannot go on."""
+"""The transaction cannot continue."""
 _NOT_THERE = (Error.UNKNOWN_TOPIC_ID, Error.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-class Session:
-    """One producer in the name of a transactional id, and the transaction it has open."""
+class ProducerSession:
+    """One producer with a transactional id, and its open transaction."""
 
     def __init__(self, scene: Scene, line: Line, transactional_id: str, version: int, timeout_ms: int) -> None:
         self._scene = scene
@@ -73,21 +73,21 @@ class Session:
         self._timeout_ms = timeout_ms
         self._identity: tuple[int, int] | None = None
         self._is_new = True
-        """Nobody had this identity before a coordinator lost that it had given it out. Where somebody had, batches may
-        be taken for those of the one before."""
+        """Whether the identity was never returned before, by a coordinator that has lost that. Otherwise batches may be
+        taken for duplicates of the earlier producer's."""
         self._sequences: dict[Key, int] = {}
         self._added: dict[Key | str, None] = {}
         self._unsure = False
-        """Something was asked in this transaction that may still arrive."""
-        self.transaction: Transaction | None = None
-        self._left_behind: list[EndTxnRequest | Outgoing] = []
-        """Sent before the transaction of now, and of no use any more."""
+        """Whether a request of this transaction may still arrive."""
+        self.transaction: RecordedTransaction | None = None
+        self._left_behind: list[EndTxnRequest | OutgoingBatch] = []
+        """Requests sent before the current transaction that have become obsolete."""
         self.old_coordinator = OldCoordinator(scene, line)
 
     # Identity.
 
-    async def begin(self) -> Transaction:
-        """Raises ClientError, `Hindered`."""
+    async def begin(self) -> RecordedTransaction:
+        """Begin a transaction, with a new identity if necessary. Raises ClientError, `Hindered`."""
         if self._identity is None or (self._unsure and self._version == 1):
             await self._init()
         self._added.clear()
@@ -129,7 +129,7 @@ class Session:
             self._sequences.clear()
 
     def crash(self) -> None:
-        """The process dies, and is started again some time."""
+        """End the session as a crashed process does: without a request, and without its identity."""
         self._line.hang_up()
         self._forget()
 
@@ -142,7 +142,8 @@ class Session:
     # Writing.
 
     async def send(self, where: Key, records: Sequence[Sent], *, waits: bool = True) -> None:
-        """Until it is acknowledged; without `waits` the answer is not waited for, and the connection is left."""
+        """Send records until they are acknowledged. Without `waits`, send them once and close the connection without
+        waiting for the response."""
         assert self._identity is not None
         assert self.transaction is not None
         if self._version == 1 and where not in self._added:
@@ -157,7 +158,7 @@ class Session:
             producer_epoch=self._identity[1],
             base_sequence=sequence,
         )
-        batch = Outgoing(where, list(records), data)
+        batch = OutgoingBatch(where, list(records), data)
         if not waits:
             self._left_behind.append(batch)
             await self._attempt(batch, waits=False)
@@ -176,8 +177,8 @@ class Session:
             await self._scene.pause(0.3)
         raise Hindered("no acknowledgement")
 
-    async def _attempt(self, batch: Outgoing, *, waits: bool = True, is_late: bool = False) -> Error:
-        # A transaction that the coordinator has lost may be open in a partition, and takes in what comes late.
+    async def _attempt(self, batch: OutgoingBatch, *, waits: bool = True, is_late: bool = False) -> Error:
+        # A transaction that the coordinator has lost may be open in a partition, and accept late batches.
         counts = self._is_new and not (is_late and self._scene.has_lost)
         life = self._scene.ledger.lives if counts else NO_LIFE
         request = request_of(self._scene, [batch], ALL)
@@ -203,10 +204,10 @@ class Session:
             v3_and_below_topics=[topic],
         )
 
-        def told(answer: Any) -> int:
+        def code_of(answer: Any) -> int:
             return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
-        await self._until_done(request, told, (*_OVER, *_NOT_THERE), at_most=ADD_PARTITIONS)
+        await self._until_done(request, code_of, (*_OVER, *_NOT_THERE), at_most=ADD_PARTITIONS)
         self._added[where] = None
 
     async def send_offsets(self, member: Member, topic: str, commits: Sequence[Commit]) -> None:
@@ -244,21 +245,23 @@ class Session:
             ],
         )
 
-        def told(answer: Any) -> int:
+        def code_of(answer: Any) -> int:
             return max(int(one.error_code) for one in answer.topics[0].partitions)
 
         try:
-            await self._until_done(request, told, (*_OVER, *STALE), at_most=OFFSETS[self._version])
+            await self._until_done(request, code_of, (*_OVER, *STALE), at_most=OFFSETS[self._version])
         except Hindered:
             member.is_behind()
             raise
         for commit in commits:
             self._scene.groups.granted(commit, self._scene.now)
 
-    async def _until_done(self, request: object, told: Any, hindrances: tuple[Error, ...], at_most: int = 99) -> None:
+    async def _until_done(
+        self, request: object, code_of: Any, hindrances: tuple[Error, ...], at_most: int = 99
+    ) -> None:
         for _ in range(_PATIENCE):
             try:
-                error = Error(told(await self._line.call(request, at_most=at_most)))
+                error = Error(code_of(await self._line.call(request, at_most=at_most)))
             except ClientError:
                 self._unsure = True
                 await self._scene.pause(0.5)
@@ -270,7 +273,7 @@ class Session:
         raise Hindered("no answer")
 
     def _check(self, error: Error, what: str, hindrances: tuple[Error, ...]) -> None:
-        """Returns if it is worth another attempt."""
+        """Returns if the request is worth another attempt."""
         if error in _FENCED:
             self._forget()
             raise Hindered(error.name)
@@ -285,7 +288,8 @@ class Session:
     # Ending.
 
     async def end(self, *, commit: bool) -> bool:
-        """Whether it was committed for certain. Without an answer the producer forgets who it was."""
+        """End the transaction; returns whether it was certainly committed. Without a response the producer drops its
+        identity."""
         transaction = self.transaction
         assert self._identity is not None
         assert transaction is not None
@@ -321,26 +325,26 @@ class Session:
         self._forget()
         return False
 
-    def _ended(self, transaction: Transaction, request: EndTxnRequest, answer: Any) -> None:
+    def _ended(self, transaction: RecordedTransaction, request: EndTxnRequest, answer: Any) -> None:
         if request.committed:
             transaction.committed(self._scene.now)
         self.transaction = None
         if self._version > 1:
-            self._left_behind.append(request)  # In version 1 nothing protects from it but care.
+            self._left_behind.append(request)  # In version 1 nothing but the client protects from it.
             self._goes_on_as(answer)
 
     async def arrive_late(self) -> None:
-        """Something that was left behind arrives now, on whatever connection: it must change nothing."""
+        """An obsolete request arrives now, on any connection: it must have no effect."""
         if self._left_behind:
             late = self._left_behind.pop(self._scene.random.randrange(len(self._left_behind)))
-            if isinstance(late, Outgoing):
+            if isinstance(late, OutgoingBatch):
                 await self._attempt(late, is_late=True)
             else:
                 await self._line.call(late, at_most=END[self._version])
 
 
 class TransactionalProducer:
-    """Writes to whatever topics there are; two of these may share a transactional id, and fence each other."""
+    """Writes to any topics; two of these may share a transactional id, and fence each other."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         random = scene.random
@@ -349,7 +353,7 @@ class TransactionalProducer:
         self._line = Line(scene, name)
         self._timeout_ms = random.choice(TIMEOUTS_MS)
         id_ = f"txn-{random.randrange(3)}"
-        self._session = Session(scene, self._line, id_, random.choice((1, 2, 2)), self._timeout_ms)
+        self._session = ProducerSession(scene, self._line, id_, random.choice((1, 2, 2)), self._timeout_ms)
         self._fails = random.choice((0.0, 0.1, 0.2))
 
     async def run(self) -> None:
@@ -393,7 +397,7 @@ class TransactionalProducer:
         return new_writes(self._scene, where, self._name, self._session.transaction, self._scene.random.randint(1, 3))
 
     async def _give_up(self) -> None:
-        """Abort, or die."""
+        """Abort the open transaction, or crash without ending it."""
         if self._session.transaction is None:
             return
         if self._scene.random.random() < 0.3:
@@ -403,7 +407,7 @@ class TransactionalProducer:
             await self._session.arrive_late()
 
 
-def new_writes(scene: Scene, where: Key, name: str, transaction: Transaction | None, count: int) -> list[Sent]:
+def new_writes(scene: Scene, where: Key, name: str, transaction: RecordedTransaction | None, count: int) -> list[Sent]:
     """Records that belong to a transaction."""
     assert transaction is not None
     records = [scene.new_record(where, name) for _ in range(count)]

@@ -1,7 +1,7 @@
-"""I18, from the disk and not from the node's own word: what is acknowledged where syncs are asked for is durable then.
+"""I18, checked on the disk: a record that is acknowledged in a topic with syncs is durable at that moment.
 
-Every answer to a Produce is read on its way out. At this moment the worst power loss, which leaves nothing but what was
-synced, must leave the batch: its directory, its segment, its bytes.
+Every response to a Produce is read when it is sent. At this moment the worst power loss, which leaves only synced
+bytes, must leave the batch: its directory, its segment, its bytes.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from struct import Struct, unpack_from
 
 import crc32c
 
-from ottla.sim.checkers import Violation
-from ottla.sim.disk import SimDisk
-from ottla.sim.network import SimTransport
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.network import SimTransport
 from ottla.sim.node.ledger import Key, Ledger, name_of
 from ottla.sim.node.scene import Scene
+from ottla.sim.played import Violation
 from ottla.wire.api import ApiKey
 from ottla.wire.api.produce import ProduceResponse
 from ottla.wire.frame import BadFrame, decode_response, split_frames
@@ -27,7 +27,7 @@ _OVERHEAD, _CRC, _CRC_FROM, _LAST_OFFSET_DELTA = 12, 17, 21, 23
 
 @dataclass(slots=True)
 class _Talk:
-    """One connection, as the node's end of it sees it."""
+    """One connection, seen from the node's end."""
 
     asked: bytearray = field(default_factory=bytearray)
     answered: bytearray = field(default_factory=bytearray)
@@ -46,10 +46,10 @@ class Wiretap:
         self._report = report
         self._talks: dict[SimTransport, _Talk] = {}
         self._found_at: dict[str, int] = {}
-        """By segment: where the last batch was found that was looked for."""
+        """By segment: where the last batch was found."""
 
     def wrote(self, transport: SimTransport, data: bytes | bytearray | memoryview) -> None:
-        """Somebody sends something."""
+        """Read the bytes that a transport sends, and check the responses to Produce requests in them."""
         is_node = transport.host.name == "node"
         talk = self._talks.setdefault(transport if is_node else transport.peer, _Talk())
         if talk.is_garbage:
@@ -84,7 +84,7 @@ class Wiretap:
 
     def _check(self, key: Key, offset: int) -> None:
         history = self._ledger.partitions.get(key)
-        # Of a topic that comes and goes, the files may be those of the next one by now.
+        # The files of a topic that is re-created may belong to the next one by now.
         if history is None or not history.plan.is_synced or history.plan.fleeting:
             return
         if not any(self._holds(f"{one}/{history.plan.name}-{key[1]}", offset) for one in self._directories):
@@ -100,14 +100,14 @@ class Wiretap:
         if not segments:
             return False
         if offset < segments[0]:
-            return True  # It was sent again, and is long gone.
+            return True  # It was a repetition, and the batch was removed long ago.
         base = max(one for one in segments if one <= offset)
         path = f"{directory}/{base:020}.log"
         data = disk.durable(path) or b""
         return self._find(path, data, offset, from_=self._found_at.get(path, 0)) or self._find(path, data, offset)
 
     def _find(self, path: str, data: bytes, offset: int, from_: int = 0) -> bool:
-        """Whether the batch is there, or was before cleaning: then one after it is."""
+        """Whether the batch is there, or was before cleaning: then a later one is."""
         position = from_
         while position + _CRC_FROM <= len(data):
             base, length = _BATCH.unpack_from(data, position)

@@ -1,17 +1,16 @@
-"""Consumers in groups: those that only commit how far they are, and those that transform within transactions.
+"""Consumers in groups: those that only commit their offsets, and those that transform within transactions.
 
-Rule 1: a worker begins where its group is, and reads on from there without a gap until its assignment changes.
-Rule 2: what it transforms and how far it is, is committed in one transaction; whatever hinders that, it begins again
-        from where the group is.
-Rule 3: when nobody writes any more, the group reads to the end; then its members are done.
+Rule 1: a worker begins at its group's offset, and reads on without a gap until its assignment changes.
+Rule 2: the output and the offsets are committed in one transaction; after a failure it begins again at the group's
+        offset.
+Rule 3: when writing has ended, the group reads to the end; then its members are done.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from ottla.client.core.errors import ClientError
-from ottla.sim.checkers import Violation
-from ottla.sim.node.classic_member import ClassicMember
+from ottla.rpc.errors import ClientError
+from ottla.sim.node.classic_member import SimClassicMember
 from ottla.sim.node.committed import with_verdict
 from ottla.sim.node.consumer_member import ConsumerMember
 from ottla.sim.node.group_offsets import COMMIT_AGAIN, INPUT, Hindered, commit_offsets, fetch_offsets
@@ -20,31 +19,32 @@ from ottla.sim.node.members import STALE, Member
 from ottla.sim.node.readers import batches_in
 from ottla.sim.node.scene import MIXED, OF_GROUP, OF_TRANSACTION, Line, Scene
 from ottla.sim.node.swarm import STATIC
-from ottla.sim.node.transactional import TIMEOUTS_MS, Session, new_writes
+from ottla.sim.node.transactional import TIMEOUTS_MS, ProducerSession, new_writes
+from ottla.sim.played import Violation
 from ottla.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.errors import Error
 
 OUTPUT = "output"
 SESSION_MS = 3_000
 _BATCH_RECORDS_MAX = 5
-"""A batch has to fit into the smallest segment."""
+"""A batch must fit into the smallest segment."""
 _FETCH_AGAIN = (Error.KAFKA_STORAGE_ERROR, Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 _PROTOCOLS: dict[str, Callable[[Scene, Line, str, str, int, str | None], Member]] = {
-    "classic": ClassicMember,
+    "classic": SimClassicMember,
     "consumer": ConsumerMember,
 }
 
 
 def member_of(scene: Scene, line: Line, group: str, instance: str | None) -> Member:
-    """Of the protocol of this run; where both meet, of either."""
+    """A member of this run's protocol; of either if both are used."""
     protocol = scene.random.choice(list(_PROTOCOLS)) if scene.protocol == MIXED else scene.protocol
     return _PROTOCOLS[protocol](scene, line, group, INPUT, SESSION_MS, instance)
 
 
 class Taken:
-    """What was read of one partition, and where to go on."""
+    """The records read from one partition, and the next position."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -52,8 +52,8 @@ class Taken:
         self.at_end = False
 
 
-class Worker:
-    """A member of a group that reads `INPUT`; what it does with what it reads is for others to say."""
+class GroupWorker:
+    """A member of a group that reads `INPUT`; subclasses process the records."""
 
     commits_in_transactions = False
 
@@ -64,7 +64,7 @@ class Worker:
         self._line = Line(scene, name)
         kind = "transformers" if self.commits_in_transactions else "consumers"
         self.group = f"{scene.protocol}-{kind}"
-        # Some come in the name of the same instance.
+        # Some share an instance id.
         instance = f"{kind}-{random.randrange(3)}" if STATIC in scene.hazards and random.random() < 0.7 else None
         self._member = member_of(scene, self._line, self.group, instance)
         self._positions: dict[Key, int] = {}
@@ -103,7 +103,7 @@ class Worker:
             self._scene.note(f"{self._name} left without a word: {error}")
 
     async def _stumble(self) -> None:
-        """Leave and come back, die and come back, or stand still for longer than a session."""
+        """Leave and return, die and return, or pause for longer than a session."""
         random = self._scene.random
         if random.random() < self._fails:
             match random.choice(("leave", "die", "pause", *self._more_ways)):
@@ -123,7 +123,7 @@ class Worker:
         self._member.begin_anew()
 
     async def _migrate(self) -> None:
-        """Come back as a member of either protocol, as an application does that was configured anew."""
+        """Return as a member of either protocol, as an application with a changed configuration."""
         old = self._member
         self._member, self._changes = member_of(self._scene, self._line, self.group, old.instance), -1
         await old.leave()
@@ -138,7 +138,7 @@ class Worker:
             self._positions = await fetch_offsets(self._line, self.group, list(self._member.owned))
         taken = await self._fetch()
         if self._scene.random.random() < self._fails:
-            await self._scene.pause(2 * SESSION_MS / 1000)  # It may be somebody else's by then.
+            await self._scene.pause(2 * SESSION_MS / 1000)  # The partition may be another member's by then.
         if any(one.records for one in taken.values()):
             await self._finish(taken)
         if self._changes != self._member.changes:
@@ -169,7 +169,7 @@ class Worker:
         if error in _FETCH_AGAIN:
             return
         if error is Error.OFFSET_OUT_OF_RANGE and self._scene.has_lost:
-            one.position = 0  # The group is further than what is left of its input.
+            one.position = 0  # The group's offset is beyond the end of its input.
             return
         if error is not Error.NONE:
             raise Violation("I8", f"a fetch of {name_of(key)} at {one.position} was refused: {error.name}")
@@ -189,11 +189,11 @@ class Worker:
         one.at_end = one.position == data.last_stable_offset == data.high_watermark
 
     async def _finish(self, taken: dict[Key, Taken]) -> None:
-        """Do what is to be done with the records, and commit how far the group is."""
+        """Process the records, and commit the group's offsets."""
         raise NotImplementedError
 
 
-class GroupConsumer(Worker):
+class CommittingWorker(GroupWorker):
     async def _finish(self, taken: dict[Key, Taken]) -> None:
         member, scene = self._member, self._scene
         commits = [
@@ -219,15 +219,15 @@ class GroupConsumer(Worker):
             raise Hindered(next(error.name for error in errors.values() if error))
 
 
-class Transformer(Worker):
-    """For every record that it reads it writes one: exactly one, whatever happens (I12)."""
+class Transformer(GroupWorker):
+    """Writes one record for every record read: exactly one, whatever happens (I12)."""
 
     commits_in_transactions = True
 
     def __init__(self, scene: Scene, name: str) -> None:
         super().__init__(scene, name)
         version, timeout_ms = scene.random.choice((1, 2, 2)), scene.random.choice(TIMEOUTS_MS)
-        self._session = Session(scene, self._line, name, version, timeout_ms)
+        self._session = ProducerSession(scene, self._line, name, version, timeout_ms)
 
     async def run(self) -> None:
         await self._line.find_coordinator(self._name, OF_TRANSACTION)
@@ -250,7 +250,7 @@ class Transformer(Worker):
             ]
             await self._session.send_offsets(self._member, INPUT, commits)
             if self._scene.random.random() < self._fails:
-                await self._scene.pause(2 * SESSION_MS / 1000)  # Who gets the partitions next has to wait for it.
+                await self._scene.pause(2 * SESSION_MS / 1000)  # The next owner of the partitions has to wait for it.
             is_committed = await self._session.end(commit=self._scene.random.random() > self._fails)
         except (Hindered, ClientError):
             if self._session.transaction is not None:

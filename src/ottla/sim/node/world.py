@@ -1,6 +1,6 @@
-"""A seeded life of a node: clients write, read, administer; the network, the disk, the power fail; all is checked.
+"""The seeded run of a node: clients write, read, administer; network, disk and power fail; everything is checked.
 
-In the end everything heals: what was begun is ended, everything is read, the node is stopped and started once more, and
+At the end all faults stop: operations are finished, everything is read, the node is stopped and started once more, and
 everything is read again.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from ottla.client.core.errors import ClientError
 from ottla.config import LOG_DIRS, OFFSETS_TOPIC_NUM_PARTITIONS, Config
-from ottla.sim.checkers import Violation
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.network import SimNetwork
-from ottla.sim.node.admin import Admin
+from ottla.rpc.errors import ClientError
+from ottla.sim.machine.bit_rot import flip_bits
+from ottla.sim.machine.clock import SimClock
+from ottla.sim.machine.disk import SimDisk
+from ottla.sim.machine.network import SimNetwork
+from ottla.sim.node.admin import SimAdmin
 from ottla.sim.node.coordination_audit import audit_coordination
 from ottla.sim.node.keepers import Keeper
 from ottla.sim.node.ledger import Key, Ledger, name_of
@@ -27,13 +27,13 @@ from ottla.sim.node.others import LibraryConsumer, LibraryProducer, Nuisance, Pi
 from ottla.sim.node.readers import Damaged, Reader, read_all
 from ottla.sim.node.scene import Line, Scene
 from ottla.sim.node.senders import Bad, Idempotent, Plain
-from ottla.sim.node.state import Watch, fetches_waiting, partitions
+from ottla.sim.node.state import NodeObserver, fetches_waiting, partitions
 from ottla.sim.node.swarm import COORDINATED, UNSYNCED, NodeSwarm
 from ottla.sim.node.transactional import TIMEOUT_MS_MAX, TransactionalProducer
 from ottla.sim.node.wiretap import Wiretap
-from ottla.sim.node.workers import GroupConsumer, Transformer, Worker
+from ottla.sim.node.workers import CommittingWorker, GroupWorker, Transformer
+from ottla.sim.played import Violation
 from ottla.sim.records import BadBatch
-from ottla.sim.rot import flip_bits
 from ottla.sim.transcript import Transcript
 from ottla.storage.log_directory import WrongDirectory
 from ottla.storage.recovery import LogDamaged
@@ -41,7 +41,7 @@ from ottla.wire.errors import Refused
 
 WATCH_EVERY_S = 0.25
 SETTLED_S = 90.0
-"""After healing everything that was begun must be over in this time."""
+"""After the faults stop every operation must finish in this time."""
 LONGEST_WAIT_S = 6.0
 """No fetch waits longer."""
 _RESTART_S = 1.0
@@ -61,7 +61,7 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
     "pipeliner": Pipeliner,
     "nuisance": Nuisance,
     "transactional": TransactionalProducer,
-    "group_consumer": GroupConsumer,
+    "group_consumer": CommittingWorker,
     "transformer": Transformer,
     "keeper": Keeper,
     "library_transactional": LibraryTransactional,
@@ -70,7 +70,7 @@ ACTORS: dict[str, Callable[[Scene, str], Actor]] = {
 }
 
 
-class World:
+class NodeWorld:
     def __init__(
         self,
         swarm: NodeSwarm,
@@ -79,7 +79,7 @@ class World:
         transcript: Transcript,
         report: Callable[[Exception], None],
     ) -> None:
-        """`report` is told of what is wrong and must not be raised where it is found."""
+        """`report` is called with violations that must not be raised where they are found."""
         self.swarm = swarm
         self.random = random
         self.clock = clock
@@ -99,11 +99,13 @@ class World:
         self.scene.age = self.machine.age
         if UNSYNCED in swarm.hazards:
             self.machine.on_loss = self.scene.power_lost
-        self.admin = Admin(self.scene, "admin")
-        # How long a transaction has been open is told by the wall clock: one that is set back gives it more time.
-        # And what a coordinator has lost every trace of is open until somebody ends it.
+        self.admin = SimAdmin(self.scene, "admin")
+        # The age of a transaction is measured by the wall clock: setting it back gives it more time. And a transaction
+        # that a coordinator has lost is open until the operator ends it.
         keeps_time = not (swarm.mishaps.keys() & set(SETS_CLOCKS) or UNSYNCED in swarm.hazards)
-        self._watch = Watch(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else Watch()
+        self._watch = (
+            NodeObserver(open_s_max=TIMEOUT_MS_MAX / 1000 + 10 + WATCH_EVERY_S) if keeps_time else NodeObserver()
+        )
         self._healing = False
         self._rotten = False
         directories = self.config[LOG_DIRS]
@@ -128,7 +130,7 @@ class World:
         tasks = [asyncio.ensure_future(guard) for guard in guards]
         try:
             await self._all([asyncio.ensure_future(self._set_up())], tasks, within_s=600)
-            playing = {asyncio.ensure_future(actor.run()): isinstance(actor, Worker) for actor in self._actors()}
+            playing = {asyncio.ensure_future(actor.run()): isinstance(actor, GroupWorker) for actor in self._actors()}
             await self._play_for(self.swarm.seconds, [*tasks, *playing])
             self._heal()
             if UNSYNCED in self.swarm.hazards:
@@ -154,7 +156,7 @@ class World:
         return made
 
     async def _play_for(self, seconds: float, tasks: Sequence["asyncio.Future[Any]"]) -> None:
-        """With a lull in the middle, perhaps."""
+        """Let the clients work for so long. Some seeds have a pause of all clients in the middle."""
         await self._run_for(seconds / 2, tasks)
         if lull_s := self.swarm.lull_s:
             self.transcript.note(f"a lull of {lull_s:g} s")
@@ -169,7 +171,7 @@ class World:
     async def _all(
         self, wanted: Sequence["asyncio.Future[Any]"], others: Sequence["asyncio.Future[Any]"], *, within_s: float
     ) -> None:
-        """Until the wanted ones are over; whatever fails meanwhile fails the run."""
+        """Wait until the wanted tasks are done. The failure of any task fails the run."""
         deadline = self.clock.seconds + within_s
         while not all(task.done() for task in wanted):
             left_s = deadline - self.clock.seconds
@@ -180,10 +182,10 @@ class World:
             _raise_first([*wanted, *others])
         _raise_first(wanted)
 
-    # What befalls the node.
+    # Faults of the node.
 
     async def _supervise(self) -> None:
-        """Somebody who starts the node again, and stops one that has lost its disk."""
+        """Restarts the node, and stops one that has lost its disk."""
         while True:
             try:
                 async with asyncio.timeout(_RESTART_S):
@@ -224,7 +226,7 @@ class World:
         self.scene.ending = True
 
     async def _audit(self) -> None:
-        """Read everything, and see that everything can be written."""
+        """Read everything, and check that everything can be written."""
         line = Line(self.scene, "auditor")
         for plan in self.swarm.topics:
             await self.admin.look(plan)
@@ -251,10 +253,10 @@ class World:
             return
 
     async def _end(self) -> None:
-        """Nobody is there any more: nothing may be left of them. Then one more start, and one more look."""
+        """All clients are gone: the node must hold nothing of them. Then one more start, and one more audit."""
         if self.machine.node is None:
             await self.machine.start()
-        await asyncio.sleep(LONGEST_WAIT_S)  # Of some the node was never told that they are gone.
+        await asyncio.sleep(LONGEST_WAIT_S)  # The node was never notified of some that are gone.
         self._check_nothing_left()
         await self.machine.stop()
         await self._look_twice()
@@ -273,7 +275,7 @@ class World:
             raise Violation("I26", f"fetches of clients that are gone wait for {waiting}")
 
     async def _rot(self) -> None:
-        """I23: bits flip while the node is down; whatever is served afterwards is right."""
+        """Flip bits while the node is down, and check that all records served afterwards are correct (I23)."""
         self._rotten = True
         await self.machine.stop()
         for flipped in flip_bits(self.machine.disk, self.random):

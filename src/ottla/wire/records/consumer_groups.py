@@ -49,7 +49,7 @@ class ConsumerGroupPartitionMetadataValue:
 
 @message(record_type=5, versions=(0, 0))
 class ConsumerGroupMemberMetadataKey:
-    """Key of what a consumer group knows of a member."""
+    """Key of the metadata of a member of a consumer group."""
 
     group_id: String
     member_id: String
@@ -69,7 +69,7 @@ class ClassicMemberMetadata:
 
 @message(record_type=5, versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue:
-    """What a consumer group knows of a member: where it is, and to what it subscribed."""
+    """The metadata of a member of a consumer group: its client, its rack, and its subscriptions."""
 
     instance_id: String | None
     rack_id: String | None

@@ -1,4 +1,4 @@
-"""Control records: markers of transactions, and what the quorum notes in its own log."""
+"""Control records: markers of transactions, and the records that the metadata quorum writes about itself."""
 
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import NO_UUID, Int16, Int32, Int64, String, UInt16, Uuid
@@ -6,7 +6,7 @@ from ottla.wire.types import NO_UUID, Int16, Int32, Int64, String, UInt16, Uuid
 
 @message(versions=(0, 0))
 class ControlRecordTypeSchema:
-    """The key of a control record: what kind of control it is."""
+    """The key of a control record, which holds its type."""
 
     type: Int16
 
@@ -26,7 +26,7 @@ class LeaderChangeMessageVoter:
 
 @message(versions=(0, 1), flexible=0)
 class LeaderChangeMessage:
-    """The first record of a quorum leader's epoch: who voted it in."""
+    """The first record of a quorum leader's epoch: the leader, and the voters that elected it."""
 
     version: Int16
     leader_id: Int32
@@ -44,14 +44,14 @@ class SnapshotHeaderRecord:
 
 @message(versions=(0, 0), flexible=0)
 class SnapshotFooterRecord:
-    """The last record of a snapshot; one without it was not finished."""
+    """The last record of a snapshot. A snapshot without it is incomplete."""
 
     version: Int16
 
 
 @message(versions=(0, 0), flexible=0)
 class KRaftVersionRecord:
-    """The version of the quorum's own protocol, from this record on."""
+    """The version of the quorum's own protocol, valid from this record on."""
 
     version: Int16
     kraft_version: Int16

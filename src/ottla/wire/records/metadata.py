@@ -24,7 +24,7 @@ class RegisterBrokerRecord:
     """A broker registered."""
 
     broker_id: Int32
-    is_migrating_zk_broker: Bool = field(since=2, default=False)  # Only ever false since ZooKeeper is gone.
+    is_migrating_zk_broker: Bool = field(since=2, default=False)  # Always false since Kafka 4.0.
     incarnation_id: Uuid
     broker_epoch: Int64
     end_points: list[BrokerEndpoint]
@@ -54,7 +54,7 @@ class TopicRecord:
 
 @message(record_type=3, versions=(0, 2), flexible=0)
 class PartitionRecord:
-    """A partition was created, or all of its state."""
+    """A partition with its whole state: it was created, or the record is part of a snapshot."""
 
     partition_id: Int32 = field(default=-1)
     topic_id: Uuid
@@ -83,7 +83,7 @@ class ConfigRecord:
 
 @message(record_type=5, versions=(0, 2), flexible=0)
 class PartitionChangeRecord:
-    """What changed of a partition: leader, in-sync set, replicas or directories."""
+    """Changes of a partition: its leader, in-sync set, replicas or directories."""
 
     partition_id: Int32 = field(default=-1)
     topic_id: Uuid
@@ -167,7 +167,7 @@ class ClientQuotaRecord:
     entity: list[EntityData]
     key: String
     value: Float64
-    remove: Bool  # Then `value` means nothing.
+    remove: Bool  # If true, the quota is removed and `value` has no meaning.
 
 
 @message(record_type=15, versions=(0, 0), flexible=0)
@@ -193,7 +193,7 @@ class BrokerRegistrationChangeRecord:
 
 @message(record_type=18, versions=(0, 0), flexible=0)
 class AccessControlEntryRecord:
-    """A rule of access exists."""
+    """An access control entry was added."""
 
     id: Uuid
     resource_type: Int8
@@ -207,19 +207,19 @@ class AccessControlEntryRecord:
 
 @message(record_type=19, versions=(0, 0), flexible=0)
 class RemoveAccessControlEntryRecord:
-    """A rule of access was removed."""
+    """An access control entry was removed."""
 
     id: Uuid
 
 
 @message(record_type=20, versions=(0, 0), flexible=0)
 class NoOpRecord:
-    """Nothing; shows that the leader lives and moves the offset on."""
+    """Has no effect. Kafka's controller writes it at intervals, so that the end of the log moves."""
 
 
 @message(record_type=21, versions=(0, 0), flexible=0)
 class ZkMigrationStateRecord:
-    """How far a migration from ZooKeeper had come; only read."""
+    """The state of a migration from ZooKeeper; never written here."""
 
     zk_migration_state: Int8
 
@@ -234,19 +234,19 @@ class RemoveUserScramCredentialRecord:
 
 @message(record_type=23, versions=(0, 0), flexible=0)
 class BeginTransactionRecord:
-    """The records from here on count only once an EndTransactionRecord follows."""
+    """Begins a metadata transaction: the records after it take effect when an EndTransactionRecord follows."""
 
     name: String | None = field(tag=0, default=None)
 
 
 @message(record_type=24, versions=(0, 0), flexible=0)
 class EndTransactionRecord:
-    """The records since the last BeginTransactionRecord count."""
+    """Ends a metadata transaction: the records since the BeginTransactionRecord take effect."""
 
 
 @message(record_type=25, versions=(0, 0), flexible=0)
 class AbortTransactionRecord:
-    """The records since the last BeginTransactionRecord do not count."""
+    """Aborts a metadata transaction: the records since the BeginTransactionRecord have no effect."""
 
     reason: String | None = field(tag=0, default=None)
 
@@ -286,6 +286,6 @@ class RegisterControllerRecord:
 
 @message(record_type=28, versions=(0, 0), flexible=0)
 class ClearElrRecord:
-    """The eligible leader replicas of a topic, or of all, are forgotten."""
+    """The eligible leader replicas of a topic, or of all topics, were removed."""
 
     topic_name: String

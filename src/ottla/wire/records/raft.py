@@ -1,4 +1,4 @@
-"""What a voter of the metadata quorum keeps in its `quorum-state` file."""
+"""The contents of the file `quorum-state` of a voter of the metadata quorum."""
 
 from ottla.wire.schema import field, message, struct
 from ottla.wire.types import NO_UUID, Int32, Int64, String, Uuid
@@ -11,7 +11,7 @@ class Voter:
 
 @message(versions=(0, 1), flexible=0)
 class QuorumStateData:
-    """What a voter must not forget: epoch, leader and vote; the contents of `quorum-state`."""
+    """The epoch, leader and vote of a voter, which must survive a restart: the contents of `quorum-state`."""
 
     cluster_id: String = field(until=0, default="")
     leader_id: Int32 = field(default=-1)

@@ -6,7 +6,7 @@ from ottla.wire.types import Int8, Int32, Int64, String, Uuid
 
 @message(record_type=10, versions=(0, 0))
 class ShareGroupMemberMetadataKey:
-    """Key of what a share group knows of a member."""
+    """Key of the metadata of a member of a share group."""
 
     group_id: String
     member_id: String
@@ -14,7 +14,7 @@ class ShareGroupMemberMetadataKey:
 
 @message(record_type=10, versions=(0, 0), flexible=0)
 class ShareGroupMemberMetadataValue:
-    """What a share group knows of a member."""
+    """The metadata of a member of a share group: its client, its rack, and its subscriptions."""
 
     rack_id: String | None
     client_id: String
@@ -99,7 +99,7 @@ class ShareGroupCurrentMemberAssignmentValue:
 
 @message(record_type=15, versions=(0, 0))
 class ShareGroupStatePartitionMetadataKey:
-    """Key of which share partitions have been set up."""
+    """Key of the partitions for which a share group has state."""
 
     group_id: String
 
@@ -119,7 +119,7 @@ class TopicInfo:
 
 @message(record_type=15, versions=(0, 0), flexible=0)
 class ShareGroupStatePartitionMetadataValue:
-    """The share partitions being set up, set up, and being deleted."""
+    """The partitions whose share state is being initialized, is initialized, or is being deleted."""
 
     initializing_topics: list[TopicPartitionsInfo]
     initialized_topics: list[TopicPartitionsInfo]

@@ -12,15 +12,15 @@ class ProducerEntry:
     last_offset: Int64
     offset_delta: Int32
     timestamp: Int64
-    coordinator_epoch: Int32  # Of the last marker written.
-    current_txn_first_offset: Int64  # -1: no transaction open.
+    coordinator_epoch: Int32  # The epoch in the last marker of the producer.
+    current_txn_first_offset: Int64  # -1 if no transaction is open.
 
 
 @message(versions=(1, 1))
 class ProducerSnapshot:
-    """What a partition knows of its producers at an offset; the contents of a `.snapshot` file."""
+    """The state of a partition's producers at an offset: the contents of a `.snapshot` file."""
 
-    crc: UInt32  # CRC-32C of what follows it.
+    crc: UInt32  # CRC-32C of the bytes after it.
     producer_entries: list[ProducerEntry]
 
 

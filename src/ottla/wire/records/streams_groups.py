@@ -29,7 +29,7 @@ class StreamsGroupMetadataValue:
 
 @message(record_type=19, versions=(0, 0))
 class StreamsGroupMemberMetadataKey:
-    """Key of what a streams group knows of a member."""
+    """Key of the metadata of a member of a streams group."""
 
     group_id: String
     member_id: String
@@ -49,7 +49,7 @@ class KeyValue:
 
 @message(record_type=19, versions=(0, 0), flexible=0)
 class StreamsGroupMemberMetadataValue:
-    """What a streams group knows of a member: process, endpoint and tags."""
+    """The metadata of a member of a streams group: its process, endpoint and tags."""
 
     instance_id: String | None
     rack_id: String | None

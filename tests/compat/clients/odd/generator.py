@@ -17,7 +17,7 @@ from odd.peer import Peer
 from odd.pools import BY_TYPE, INTERNAL, Pools
 from odd.values import Batch, Given
 from odd.world import World
-from ottla.broker.dispatch import ROUTES
+from ottla.broker.network.dispatch import ROUTES
 from ottla.wire.api import ApiKey, request_class
 from ottla.wire.api.add_partitions_to_txn import AddPartitionsToTxnTransaction
 from ottla.wire.schema import Struct, message_of, structure_of
@@ -184,7 +184,7 @@ def _kept_harmless(request: Any, api: ApiKey, version: int) -> Any:
 
 def warm_ups(case: Case) -> list[Case]:
     """Sound requests whose bytes are those of a Produce before its records. Sent first, they open Ottla's short way
-    (`broker/produce_lane`) for it; sent to both servers, they change both alike."""
+    (`broker/fastpath/produce_lane`) for it; sent to both servers, they change both alike."""
     if case.api is not ApiKey.PRODUCE or case.request.transactional_id is not None:
         return []
     topics = case.request.topic_data

@@ -78,7 +78,7 @@ class Pair:
         kafka = self._asked(self.kafka, case, world)
         found = self._differences(case, kafka, self._asked(self.ottla, case, world))
         if case.api is ApiKey.FETCH and case.request.session_epoch == FINAL and not found:
-            # Changes nothing, so it may be asked again, until it goes the short way (`broker/fetch_lane`).
+            # Changes nothing, so it may be asked again, until it goes the short way (`broker/fastpath/fetch_lane`).
             for _ in range(_UNTIL_LANE):
                 found = found or self._differences(case, kafka, self._asked(self.ottla, case, world))
         return found

@@ -140,7 +140,7 @@ def strays_of_transactions(world: World) -> Iterator[Case]:
         yield produce(topic, of(world, "open", 1, transactional=True), version=version)
     yield produce(topic, Batch(), of(world, "idle", 0, transactional=True))
     yield from end_offsets(topic)
-    # On the short way (`broker/produce_lane`), which is open after two requests that are alike.
+    # On the short way (`broker/fastpath/produce_lane`), which is open after two requests that are alike.
     for batch in (Batch(), Batch(), Batch(transactional=True), of(world, "open", 1, transactional=True), Batch()):
         yield produce(topic, batch)
     yield produce(topic, Batch(transactional=True), transactional_id=world.named("open"))

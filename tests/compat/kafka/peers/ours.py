@@ -40,7 +40,7 @@ class OttlaNode:
 
     def commit(self) -> None:
         for log in self.store.logs.values():
-            log.log.advance_high_watermark(log.log.end_offset)
+            log.state.advance_high_watermark(log.state.end_offset)
 
     def clean(self) -> list[Cleaned]:
         """Let the cleaner work until nothing is dirty."""
@@ -78,7 +78,7 @@ def running_ottla(data: Path, configs: Callable[[str], Config] = config_of) -> I
 
 def batches(log: PartitionLog, upper_offset: int, max_bytes: int = 3000) -> Iterator[tuple[BatchHeader, bytes]]:
     """What fetches from the log start on return, one after the other."""
-    offset = log.log.log_start_offset
+    offset = log.state.log_start_offset
     while offset < upper_offset:
         data = log.read(offset, max_bytes, upper_offset).read()
         scanned = scan(data)
@@ -96,17 +96,17 @@ def served(log: PartitionLog) -> list[Read]:
     """All records, as a consumer at read_uncommitted gets them."""
     return [
         Read(*record)
-        for header, batch in batches(log, log.log.high_watermark)
+        for header, batch in batches(log, log.state.high_watermark)
         if not header.is_control
         for record in read_records(batch, header)
-        if record.offset >= log.log.log_start_offset
+        if record.offset >= log.state.log_start_offset
     ]
 
 
 def served_committed(log: PartitionLog) -> list[Read]:
     """The records that a consumer at read_committed gets: it drops what the list of aborted transactions tells it."""
-    stable = log.log.last_stable_offset
-    aborted = sorted(log.aborted_transactions(log.log.log_start_offset, stable), key=lambda txn: txn.first_offset)
+    stable = log.state.last_stable_offset
+    aborted = sorted(log.aborted_transactions(log.state.log_start_offset, stable), key=lambda txn: txn.first_offset)
     undone: set[int] = set()
     records = []
     for header, batch in batches(log, stable):
@@ -117,6 +117,6 @@ def served_committed(log: PartitionLog) -> list[Read]:
                 undone.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in undone):
             records += [
-                Read(*record) for record in read_records(batch, header) if record.offset >= log.log.log_start_offset
+                Read(*record) for record in read_records(batch, header) if record.offset >= log.state.log_start_offset
             ]
     return records

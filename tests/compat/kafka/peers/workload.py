@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable
 
-from ottla.core.log.producers import Origin
+from ottla.core.log.producers import AppendOrigin
 from ottla.kernel import Codec, ControlType, Record, build_batch, build_end_txn_marker
 from ottla.storage.partition_log import PartitionLog
 from peers.scenario import START_MS
@@ -41,7 +41,7 @@ class Sender:
             base_sequence=self._sequence,
             transactional=self._transactional,
         )
-        log.append(bytearray(batch), log.log.epochs.latest if epoch is None else epoch)
+        log.append(bytearray(batch), log.state.epochs.latest if epoch is None else epoch)
         if self._sequence >= 0:
             self._sequence += len(records)
 
@@ -54,7 +54,7 @@ class Sender:
             producer_id=self._producer_id,
             producer_epoch=0,
         )
-        log.append(bytearray(marker), log.log.epochs.latest, origin=Origin.COORDINATOR)
+        log.append(bytearray(marker), log.state.epochs.latest, origin=AppendOrigin.COORDINATOR)
 
     def keyed(self, log: PartitionLog, keys: range, *, after_ms: int = 1000, tombstone: bool = False) -> None:
         """One record per key, some time after the last."""

@@ -5,15 +5,16 @@ from itertools import count
 from typing import Any
 
 from ottla.config import Config
-from ottla.core.coordination import CoordinatorRecord, Decision, Origin, RecordRun, RecordTypes, Token, encode_record
-from ottla.core.groups.classic import Client
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.topics import TopicView
+from ottla.core.groups.group import GroupClient
 from ottla.core.groups.settings import GroupSettings
 from ottla.core.groups.shard import GroupShard
-from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import GROUP, Image
+from ottla.core.metadata.records import MetadataRecord
+from ottla.core.runtime.decision import Decision, Token
+from ottla.core.runtime.shard import CoordinatorRecord, RecordOrigin, RecordRun, RecordTypes, encode_record
 from ottla.wire.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -118,7 +119,9 @@ class Coordinator:
         else:
             self.log += [_decoded(*encode_record(record)) for record in records]
             for offset, record in enumerate(records, first_offset):
-                self.shard.replay(record, Origin(offset, self.now_ms))
+                self.shard.replay(record, RecordOrigin(offset, self.now_ms))
+        if decision.accept is not None:
+            decision.accept()
         self.told.update(decision.wake)
         return decision.reply
 
@@ -141,7 +144,7 @@ class Coordinator:
     def loaded_from(self, log: Iterable[CoordinatorRecord]) -> GroupShard:
         shard = self._empty()
         for offset, record in enumerate(log):
-            shard.replay(record, Origin(offset, 0))
+            shard.replay(record, RecordOrigin(offset, 0))
         return shard
 
     def restart(self) -> None:
@@ -158,7 +161,7 @@ class Coordinator:
         return Consumer(self, member_id, **subscription)
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, version: int = 1) -> ConsumerGroupHeartbeatResponse:
-        client = Client("client", "/127.0.0.1", version)
+        client = GroupClient("client", "/127.0.0.1", version)
         response: ConsumerGroupHeartbeatResponse = self.decide(
             lambda shard, now_ms, _: shard.consumer.heartbeat(request, client, now_ms)
         )

@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from ottla.core.coordination import PARKED, CoordinatorRecord, Decision, Origin, RecordTypes, Token, encode_record
-from ottla.core.groups.classic import Client
+from ottla.core.groups.classic_group import ClassicGroup
+from ottla.core.groups.group import GroupClient
 from ottla.core.groups.settings import GroupSettings
 from ottla.core.groups.shard import GroupShard
+from ottla.core.runtime.decision import PARKED, Decision, Token
+from ottla.core.runtime.shard import CoordinatorRecord, RecordOrigin, RecordTypes, encode_record
 from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -72,6 +74,8 @@ class Home:
             key, value = encode_record(record)
             self.shard.replay(self.read(key, value), self.origin(len(self.log), producer_id))
             self.log.append((key, value, producer_id))
+        if decision.accept is not None:
+            decision.accept()
         for token, response in decision.wake:
             self.answers[token] = response
 
@@ -79,11 +83,17 @@ class Home:
         """The reply, or the token under which it will be."""
         self.tokens += 1
         token = Token(self.tokens)
+        before = self.visible()
         decision = handle(self.shard, self.now_ms, token)
+        assert self.visible() == before, "deciding alone changes nothing: the decision may be dropped"
         self.apply(decision, producer_id)
         if decision.reply is not PARKED:
             return decision.reply
         return self.answers.get(token, token)
+
+    def visible(self) -> list[str]:
+        """All of every classic group, sessions excepted."""
+        return [f"{name} {vars(one)}" for name, one in self.shard.groups.items() if isinstance(one, ClassicGroup)]
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.log.append((producer_id, committed))
@@ -119,8 +129,8 @@ class Home:
         return record
 
     @staticmethod
-    def origin(offset: int, producer_id: int) -> Origin:
-        return Origin(offset, 0, producer_id, 0 if producer_id >= 0 else -1)
+    def origin(offset: int, producer_id: int) -> RecordOrigin:
+        return RecordOrigin(offset, 0, producer_id, 0 if producer_id >= 0 else -1)
 
     # Clients.
 
@@ -148,7 +158,7 @@ class Home:
                 for name, metadata in ({"range": subscription("t")} if protocols is None else protocols).items()
             ],
         )
-        client = Client("client", "/127.0.0.1", version)
+        client = GroupClient("client", "/127.0.0.1", version)
         return self.handle(lambda shard, now_ms, token: shard.classic.join(request, client, now_ms, token))
 
     def enter(self, **arguments: Any) -> tuple[str, Any]:

@@ -13,10 +13,9 @@ from consumer_harness import (
     settle_all,
 )
 
-from ottla.core.groups.classic import Client
 from ottla.core.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 from ottla.core.groups.consumer.member import MemberState
-from ottla.core.groups.group import Committer
+from ottla.core.groups.group import Committer, GroupClient
 from ottla.wire.api.consumer_group_heartbeat import TopicPartitions
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records import consumer_groups as wire
@@ -409,7 +408,7 @@ def test_patterns_of_many_topics_are_resolved_a_slice_at_a_time() -> None:
     """
     coordinator = Coordinator({f"t-{number}": 1 for number in range(1_500)})
     one, two = coordinator.client("m1", regex="t-1.*"), coordinator.client("m2", regex="t-2.*")
-    client = Client("client", "/127.0.0.1", 1)
+    client = GroupClient("client", "/127.0.0.1", 1)
 
     def joins(who: Consumer) -> None:
         coordinator.decide(lambda shard, now_ms, _: shard.consumer.heartbeat(who.request(), client, now_ms))
@@ -474,6 +473,15 @@ def test_the_last_subscriber_takes_its_pattern_along(coordinator: Coordinator) -
     two.send(subscribed_topic_regex="", subscribed_topic_names=["bar"])
     assert coordinator.group().resolved_regexes == {}
     assert not coordinator.group().subscriptions.matched
+
+
+def test_a_member_that_gives_up_a_pattern_leaves_it_to_the_others(coordinator: Coordinator) -> None:
+    one = coordinator.client("m1", regex="foo")
+    two = coordinator.client("m2", regex="foo")
+    one.send()
+    two.send()
+    one.send(subscribed_topic_regex="", subscribed_topic_names=["bar"])
+    assert coordinator.group().resolved_regexes["foo"].topics == {"foo"}
 
 
 # Offsets.

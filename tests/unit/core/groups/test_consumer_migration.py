@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from consumer_harness import ASSIGNMENT_MS, Consumer, Coordinator, durable, settle_all
 
-from ottla.core.coordination import PARKED, Token
-from ottla.core.groups.classic import Client
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer.embedded import read_assignment
+from ottla.core.groups.group import GroupClient
+from ottla.core.runtime.decision import PARKED, Token
 from ottla.wire.api.heartbeat import HeartbeatRequest
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.wire.api.leave_group import LeaveGroupRequest, MemberIdentity
@@ -53,7 +53,7 @@ class ClassicConsumer:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name=self.protocol, metadata=metadata)],
         )
-        client = Client("old", "/127.0.0.1", 9)
+        client = GroupClient("old", "/127.0.0.1", 9)
         response = self._answered(lambda shard, now_ms, token: shard.join(request, client, now_ms, token))
         assert isinstance(response, JoinGroupResponse)
         self.member_id = response.member_id
@@ -180,7 +180,7 @@ def test_who_waits_in_the_classic_group_is_told_to_join_again(coordinator: Coord
     late = ClassicConsumer(coordinator, ["foo"])
     with pytest.raises(KeyError):
         late.join()  # Parked: the group waits for the other one to join again.
-    client = Client("old", "/127.0.0.1", 9)
+    client = GroupClient("old", "/127.0.0.1", 9)
     coordinator.decide(lambda shard, now_ms, token: shard.classic.join(request, client, now_ms, token))
     group = coordinator.shard.groups["g"]
     assert isinstance(group, ClassicGroup)
@@ -342,7 +342,7 @@ def test_what_a_classic_member_brings_is_read_when_it_is_known(coordinator: Coor
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"odd")],
     )
     with pytest.raises(Refused) as refused:
-        coordinator.decide(lambda shard, now_ms, token: shard.join(request, Client("c", "/h", 7), now_ms, token))
+        coordinator.decide(lambda shard, now_ms, token: shard.join(request, GroupClient("c", "/h", 7), now_ms, token))
     assert refused.value.error is Error.UNKNOWN_MEMBER_ID
 
 

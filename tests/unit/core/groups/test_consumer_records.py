@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 from consumer_harness import TYPES
 
-from ottla.core.coordination import CoordinatorRecord, encode_record
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.group_records import GroupRecords
-from ottla.core.groups.consumer.member import ClassicMember, Member, MemberState
+from ottla.core.groups.consumer.member import ClassicMemberMetadata, Member, MemberState
+from ottla.core.runtime.shard import CoordinatorRecord, encode_record
 
 A, B = b"a" * 16, b"b" * 16
-CLASSIC = ClassicMember(45_000, (("range", b"said"), ("roundrobin", b"")))
+CLASSIC = ClassicMemberMetadata(45_000, (("range", b"said"), ("roundrobin", b"")))
 PLAIN = Member("m-1", client_id="c", client_host="/127.0.0.1", topic_names=frozenset(("t", "s")))
 FULL = Member(
     "m-2",

@@ -7,8 +7,8 @@ from group_samples import SETTINGS, Home, durable, subscription
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.core.coordination import Origin, encode_record
 from ottla.core.groups.offsets import OffsetCommits, tombstone
+from ottla.core.runtime.shard import RecordOrigin, encode_record
 from ottla.wire.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.wire.api.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.errors import Error, Refused
@@ -330,7 +330,7 @@ def test_the_short_way_of_a_commit_leads_to_the_same_bytes_and_state(
     if records:
         commits.replay(short, 7)
     for offset, record in enumerate(records, 7):
-        long.replay(record, Origin(offset, 1_000_000))
+        long.replay(record, RecordOrigin(offset, 1_000_000))
     assert durable(short) == durable(long)
 
 
@@ -349,11 +349,11 @@ def test_commits_that_nobody_looked_at_count_as_if_each_had_been_put_down(
         commits.add("t", b"t" * 16, indexes, [at + index for index in indexes], [-1] * len(indexes))
         commits.replay(short, at)
         for record in commits:
-            long.replay(record, Origin(at, 1_000_000))
+            long.replay(record, RecordOrigin(at, 1_000_000))
             at += 1
         if then_deleted:
             for shard in (short, long):
-                shard.replay(tombstone("g", ("t", 2)), Origin(at, 1_000_000))
+                shard.replay(tombstone("g", ("t", 2)), RecordOrigin(at, 1_000_000))
             at += 1
     assert durable(short) == durable(long)
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.core.coordination import CoordinatorRecord, Decision, Origin, RecordTypes, encode_record
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord, RecordOrigin, RecordTypes, encode_record
 from ottla.core.transactions.shard import Rules, TransactionShard
 from ottla.core.transactions.transaction import ProducerIdentity, TopicPartition, Transaction, TransactionState
 from ottla.wire.errors import Error, Refused
@@ -42,7 +43,7 @@ class Desk:
         self.shard = TransactionShard(3, lambda: self.rules, self.prepared.append)
         self.shard.spare_producer_ids = [1000] if producer_ids is None else list(reversed(producer_ids))
         for offset, record in enumerate(self.log):
-            self.shard.replay(record, Origin(offset, NOW))
+            self.shard.replay(record, RecordOrigin(offset, NOW))
         self.shard.loaded(NOW)
 
     def reloaded(self, prefix: int | None = None) -> "Desk":
@@ -59,7 +60,7 @@ class Desk:
         for record in decision.records:
             read = _TYPES.decode(*encode_record(record))
             assert read == record, "what is written is read again"
-            self.shard.replay(read, Origin(len(self.log), NOW))
+            self.shard.replay(read, RecordOrigin(len(self.log), NOW))
             self.log.append(read)
         return decision.reply
 

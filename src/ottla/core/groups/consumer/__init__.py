@@ -1,1 +1,1 @@
-"""Groups of the consumer protocol (KIP-848): the coordinator assigns, members follow heartbeat by heartbeat."""
+"""Groups of the consumer protocol (KIP-848): the coordinator assigns partitions and announces them by heartbeat."""

@@ -1,25 +1,28 @@
-"""Members of a consumer group that speak the classic protocol, while the group goes from one to the other.
+"""Members of a consumer group that use the classic protocol, while the group migrates between the two protocols.
 
-Rule 1: a classic member's generation is its member epoch, and its join is answered at once: the coordinator assigns, so
-        nobody waits for the others and nobody leads.
-Rule 2: the join carries what the member owns; the sync brings what it should own. Between the two it has its rebalance
-        time-out, as it has to join again once it was told to.
-Rule 3: a member is told REBALANCE_IN_PROGRESS when the target has moved on, when it has to give something up, and when
-        what it was waiting for has become free.
+Rule 1: the generation of a classic member is its member epoch. Its join is answered at once: the coordinator assigns
+        the partitions, so no member waits for others, and there is no leader.
+Rule 2: the join request lists the partitions that the member owns. The sync response lists those that it should own.
+        The member must sync within its rebalance time-out after the join. It has the same time to join again after
+        REBALANCE_IN_PROGRESS.
+Rule 3: a member gets REBALANCE_IN_PROGRESS when there is a new target, when it must give up partitions, and when the
+        partitions that it waited for have become free.
 """
 
-from ottla.core.coordination import CoordinatorRecord, Decision
-from ottla.core.groups.classic import Client, join_refused
+from ottla.core.groups.classic_responses import join_refused
 from ottla.core.groups.consumer.embedded import by_id, read_subscription, version_of, write_assignment
 from ottla.core.groups.consumer.group import CONSUMER, ConsumerGroup
 from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
 from ottla.core.groups.consumer.heartbeat import check_room, replaced
 from ottla.core.groups.consumer.leaving import check_instance, fence
-from ottla.core.groups.consumer.member import ClassicMember, Member, MemberState
+from ottla.core.groups.consumer.member import ClassicMemberMetadata, Member, MemberState
 from ottla.core.groups.consumer.migration import downgrade, may_downgrade
-from ottla.core.groups.consumer.progress import Progress, RegexChange
-from ottla.core.groups.consumer.target import Target
+from ottla.core.groups.consumer.progress import GroupProgress, RegexChange
+from ottla.core.groups.consumer.target import TargetAssignment
+from ottla.core.groups.group import GroupClient
 from ottla.core.groups.timers import Timer
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -35,9 +38,9 @@ _MEMBER_ID_REQUIRED_SINCE = 4
 
 
 def join(
-    here: ConsumerGroups, group: ConsumerGroup, request: JoinGroupRequest, client: Client, now_ms: int
+    here: ConsumerGroups, group: ConsumerGroup, request: JoinGroupRequest, client: GroupClient, now_ms: int
 ) -> Decision[JoinGroupResponse]:
-    """A classic member joins a consumer group that has members."""
+    """Handle the JoinGroup of a classic member to a consumer group that has members."""
     is_unknown = not request.member_id
     member_id = request.member_id or here.new_uuid()
     _check_join(here, group, request, member_id)
@@ -48,7 +51,7 @@ def join(
     old = _joining(group, request, member_id, static, records)
     subscription = _subscription(request)
     new = _asked(old, request, subscription, client)
-    progress = Progress(here, group, old, new, now_ms)
+    progress = GroupProgress(here, group, old, new, now_ms)
     named = progress.write_member()
     is_new = progress.write_regex() is not RegexChange.NONE or named
     progress.write_epoch(is_new=is_new)
@@ -60,7 +63,7 @@ def join(
             member.is_reconciled_to(group.assignment_epoch) for member in others
         )
         if not rebalances:
-            target = Target(group.assignment_epoch, group.target_of(new))
+            target = TargetAssignment(group.assignment_epoch, group.target_of(new))
             new = progress.write_assignment(target, reported, subscription_changed=is_new)
         last = downgrade(here, group, [static], now_ms, joining=new, rebalances=rebalances)
         return Decision(_joined(new), [*records, *progress.records, *last])
@@ -108,7 +111,7 @@ def _joining(
 
 
 def _asked(
-    member: Member, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, client: Client
+    member: Member, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, client: GroupClient
 ) -> Member:
     timeout_ms = request.rebalance_timeout_ms
     return member._replace(
@@ -119,7 +122,7 @@ def _asked(
         topic_regex="",
         client_id=client.name,
         client_host=client.host,
-        classic=ClassicMember(
+        classic=ClassicMemberMetadata(
             request.session_timeout_ms,
             tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
         ),
@@ -176,7 +179,7 @@ def sync(
 
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
-) -> tuple[Member, ClassicMember]:
+) -> tuple[Member, ClassicMemberMetadata]:
     if instance_id is None:
         member = group.member(member_id)
     else:
@@ -235,5 +238,5 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:
     if instance_id is None:
         return group.member(identity.member_id)
     static = group.static_member(instance_id)
-    # An administrator removes a member by its instance id alone.
+    # An administrator removes a member by its instance id only, without a member id.
     return check_instance(static, identity.member_id or (static.member_id if static else ""), instance_id)

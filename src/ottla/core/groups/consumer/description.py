@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a consumer group as tools show it."""
+"""ConsumerGroupDescribe: the description of a consumer group that tools show."""
 
 from collections.abc import Collection, Mapping
 
@@ -40,7 +40,7 @@ def not_described(group_id: str, refusal: Refused) -> DescribedGroup:
 def _member(group: ConsumerGroup, member: Member, topics: TopicView) -> DescribedMember:
     owned = {topic_id: list(epochs) for topic_id, epochs in member.assigned.items()}
     for topic_id, epochs in member.pending_revocation.items():
-        # Until it has given them up it is responsible for them.
+        # The member owns these partitions until it has given them up.
         owned.setdefault(topic_id, []).extend(epochs)
     return DescribedMember(
         member_id=member.member_id,
@@ -58,7 +58,7 @@ def _member(group: ConsumerGroup, member: Member, topics: TopicView) -> Describe
 
 
 def _assignment(partitions: Mapping[bytes, Collection[int]], topics: TopicView) -> Assignment:
-    """Topics that are gone are left out: they have no name any more."""
+    """The assignment with topic names. Deleted topics are left out, because their names are no longer known."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions[topic_id]))

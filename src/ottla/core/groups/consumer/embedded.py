@@ -1,6 +1,6 @@
-"""The protocol inside the classic protocol, which consumers speak through their group: subscriptions and assignments.
+"""The subscriptions and assignments of consumers, which are encoded inside the requests of the classic protocol.
 
-Elsewhere these bytes pass unread. A group in which both protocols meet has to understand them.
+The coordinator of a classic group does not decode these bytes. A group with members of both protocols has to.
 """
 
 from struct import Struct as Layout
@@ -18,7 +18,7 @@ _VERSION_MAX: Final = 3
 
 
 def version_of(data: bytes) -> int:
-    """The version that these bytes are in, or the newest known: later ones only add at the end."""
+    """The version of the encoded data, at most the newest known version: later versions only append fields."""
     if len(data) < _VERSION.size or (version := int(_VERSION.unpack_from(data)[0])) < 0:
         raise Malformed("ConsumerProtocol", 0, "version", f"{len(data)} bytes do not begin with a version")
     return min(version, _VERSION_MAX)
@@ -33,7 +33,7 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def write_assignment(assignment: Assignment, version: int, topics: TopicView) -> bytes:
-    """An assignment as a classic member is told; topics that are gone are left out."""
+    """Encode an assignment for a classic member. Deleted topics are left out."""
     partitions = [
         TopicPartition(topic=topic.name, partitions=sorted(assignment[topic_id]))
         for topic_id in sorted(assignment)
@@ -44,7 +44,7 @@ def write_assignment(assignment: Assignment, version: int, topics: TopicView) ->
 
 
 def by_id(partitions: list[TopicPartition], topics: TopicView) -> dict[bytes, frozenset[int]]:
-    """Partitions by topic id; topics that are gone are left out."""
+    """The partitions by topic id. Topics that do not exist are left out."""
     return {
         topic.topic_id: frozenset(one.partitions)
         for one in partitions

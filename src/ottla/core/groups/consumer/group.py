@@ -1,11 +1,11 @@
-"""A consumer group: what its records say, replayed.
+"""The state of a consumer group, built by replaying its records.
 
 Rule 1: `replay` is the only mutator.
-Rule 2: the group's epoch counts what has changed (members' subscriptions, their topics); the assignment's epoch is that
-        of the group for which the target was computed; a member's epoch is the target that it has reached. Hence
-        member <= assignment <= group, and a group is stable when all are equal.
-Rule 3: a partition that is owned has the epoch of its owner in `_owner_epochs`. It is free for another member only
-        when it is not there.
+Rule 2: the group epoch increases when a member's subscription or the subscribed topics change. The assignment epoch is
+        the group epoch for which the target was computed. The member epoch is the assignment epoch that the member has
+        reached. Hence member <= assignment <= group, and a group is stable when all are equal.
+Rule 3: `_owner_epochs` has an entry for every owned partition: the epoch of its owner. A partition is free for another
+        member only if it has no entry.
 """
 
 from bisect import bisect_left, insort
@@ -15,13 +15,13 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records
 from ottla.core.groups.consumer.assignors import Assignment, Balance
 from ottla.core.groups.consumer.member import LEAVE_EPOCH, Member
 from ottla.core.groups.consumer.regexes import ResolvedRegex
 from ottla.core.groups.consumer.topics import NO_TOPICS_HASH
 from ottla.core.groups.group import Committer, PartitionCheck
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.errors import Error, Refused
 from ottla.wire.records import consumer_groups as wire
 from ottla.wire.schema import Struct
@@ -39,11 +39,11 @@ STABLE: Final = "Stable"
 
 
 Counts = Mapping[str, int]
-"""How many there are of each; what there is none of is left out."""
+"""Number of occurrences by name. Names with a count of 0 are left out."""
 
 
 class Subscriptions(NamedTuple):
-    """How many members named each topic and each regular expression, and how many expressions match each topic."""
+    """The number of members per subscribed name and per regular expression, and of expressions per matched topic."""
 
     names: Counts
     regexes: Counts
@@ -53,13 +53,13 @@ class Subscriptions(NamedTuple):
         return self.names.keys() | self.matched.keys()
 
     def are_homogeneous(self, members: int) -> bool:
-        """All members have the same topics: by name, or by one regular expression and no name beside it."""
+        """Whether all members subscribed to the same topics: only by name, or only by one regular expression."""
         if not self.regexes:
             return all(count == members for count in self.names.values())
         return next(iter(self.regexes.values())) == members and not self.names
 
     def changed(self, old: Member, new: Member, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
-        """With one member in place of another."""
+        """The subscriptions after `new` has replaced `old`."""
         names = _moved(self.names, old.topic_names, new.topic_names)
         regexes = _moved(self.regexes, _one(old.topic_regex), _one(new.topic_regex))
         return self._with(names, regexes, resolved)
@@ -72,7 +72,7 @@ class Subscriptions(NamedTuple):
         return self._with(names, regexes, resolved)
 
     def _with(self, names: Counts, regexes: Counts, resolved: Mapping[str, ResolvedRegex]) -> "Subscriptions":
-        """An expression that nobody has any more matches nothing."""
+        """The subscriptions with new counts. Expressions that no member uses any more match no topics."""
         matched = self.matched
         for regex in self.regexes.keys() - regexes.keys():
             if regex in resolved:
@@ -85,10 +85,10 @@ def _one(value: str | None) -> tuple[str, ...]:
 
 
 def _moved(counts: Counts, gone: Collection[str], come: Collection[str]) -> Counts:
-    """Counts after some have gone and others have come; the same ones if nothing has changed."""
+    """The counts without the names in `gone` and with those in `come`. Returns `counts` itself if both are equal."""
     if gone == come:
         return counts
-    after = dict(counts)  # Everyone who joins pays for it, and a `Counter` costs seven times as much to copy.
+    after = dict(counts)  # Copied at every join, and copying a `Counter` takes seven times as long.
     for name in come:
         after[name] = after.get(name, 0) + 1
     for name in gone:
@@ -116,26 +116,27 @@ class ConsumerGroup:
         self.assignment_timestamp = 0
         self.members: dict[str, Member] = {}
         self.member_ids: list[str] = []
-        """In order, as assignors go through them."""
+        """Sorted, because assignors process the members in this order."""
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""
         self.target: dict[str, Assignment] = {}
         self._balance: Balance | None = None
         self.unassigned: set[str] = set()
-        """Members without a part of the target, not even an empty one."""
+        """Ids of the members that have no target assignment, not even an empty one."""
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.subscriptions = Subscriptions({}, {}, {})
         self.has_partition_metadata = False
-        """A release before 4.1 wrote the topics' sizes down; they are to be removed from the log."""
+        """The log has a record with the sizes of topics, written by a release before 4.1. It has to be removed."""
         self.classic_members = 0
         self._assignors: Counts = {}
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
-        # Not durable: which topics were looked at for which epoch, and when that is to be done anew at the latest.
+        # Not durable: the state of the topics at the last check, the epoch of that check, and the latest time for the
+        # next check.
         self.refresh_at_ms = 0
         self.seen_changes = -1
         self.seen_epoch = 0
 
-    # Asking.
+    # Queries.
 
     @property
     def is_empty(self) -> bool:
@@ -161,18 +162,18 @@ class ConsumerGroup:
         return None if member_id is None else self.member(member_id)
 
     def target_of(self, member: Member) -> Assignment:
-        """A member's part of the target; a static member that came back has its predecessor's."""
+        """The target assignment of a member. A static member that came back has that of the member it replaces."""
         if member.instance_id is None:
             return self.target.get(member.member_id, {})
         return self.target.get(self.static_members.get(member.instance_id, member.member_id), {})
 
     def owned(self, topic_id: bytes) -> Mapping[int, int]:
-        """The partitions of a topic that have an owner, with its epoch."""
+        """The owned partitions of a topic, each with the epoch of its owner."""
         return self._owner_epochs.get(topic_id, _NOTHING)
 
     @property
     def balance(self) -> Balance:
-        """Of the target. Kept up once somebody has asked for it, which is worth it in large groups alone."""
+        """The balance of the target. It is maintained from the first use on, which pays only in large groups."""
         if self._balance is None:
             self._balance = Balance()
             for member_id, part in self.target.items():
@@ -181,17 +182,17 @@ class ConsumerGroup:
 
     @property
     def is_assigned(self) -> bool:
-        """Every member has a part of the target, and nobody else has."""
+        """Whether exactly the members of the group have a target assignment."""
         return not self.unassigned and len(self.target) == len(self.members)
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
-        """The one that most members ask for, if any does; `new` counts in place of `old`."""
+        """The assignor that most members request; None if no member requests one. `new` counts instead of `old`."""
         was, now = old or _NOBODY, new or _NOBODY
         counts = _moved(self._assignors, _one(was.server_assignor), _one(now.server_assignor))
         return max(sorted(counts), key=counts.__getitem__) if counts else None
 
     def shares_classic_protocol(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """A classic member may join: one of its assignors is known to all classic members that are here."""
+        """Whether a classic member may join: all classic members of the group must support one of its assignors."""
         if protocol_type != self.protocol_type:
             return False
         known = Counter(name for member in self.classic() for name, _ in member.classic.protocols)  # type: ignore[union-attr]
@@ -201,31 +202,33 @@ class ConsumerGroup:
         return (member for member in self.members.values() if member.classic is not None)
 
     def waits_for_others(self, member: Member) -> bool:
-        """Somebody still owns what this member is to get."""
+        """Whether other members still own partitions that the target assigns to this member."""
         return any(
             not set(partitions).difference(member.assigned.get(topic_id, ())).isdisjoint(self.owned(topic_id))
             for topic_id, partitions in self.target.get(member.member_id, {}).items()
         )
 
     def has_seen(self, changes: int, now_ms: int) -> bool:
-        """The topics are those of the group's epoch. A decision that could not be written does not count as a look."""
+        """Whether the topics were checked for the current group epoch. A check does not count if its decision could not
+        be written."""
         return self.seen_changes == changes and now_ms < self.refresh_at_ms and self.seen_epoch <= self.epoch
 
     def saw(self, changes: int, epoch: int, now_ms: int) -> None:
         self.seen_changes, self.seen_epoch, self.refresh_at_ms = changes, epoch, now_ms + _TOPICS_REFRESH_INTERVAL_MS
 
     def last_refresh(self) -> ResolvedRegex | None:
-        """Any of the resolved expressions: they are refreshed together."""
+        """Any of the resolved expressions, because all are refreshed at the same time; None if there is none."""
         return next(iter(self.resolved_regexes.values()), None)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What removes the group from the log."""
+        """The records that remove the group from the log."""
         return records.no_group(self.group_id, self.members, self.resolved_regexes)
 
-    # As any group.
+    # The interface of all groups (`Group`).
 
     def check_commit(self, committer: Committer) -> PartitionCheck | None:
-        """Without a member while there is none; as a member, in its epoch or one not older than its ownership."""
+        """A client may commit without membership while the group has no members. A member may commit in its epoch, or
+        in an older epoch in which it already owned the partition."""
         epoch = committer.generation_id
         if epoch < 0 and not self.members:
             return None
@@ -262,7 +265,7 @@ class ConsumerGroup:
             )
 
     def check_offset_deletion(self) -> None:
-        """Topics that nobody here reads may go at any time."""
+        """Allowed at any time: the caller protects the topics that members subscribe to."""
 
     def check_deletion(self) -> None:
         if self.members:
@@ -274,12 +277,12 @@ class ConsumerGroup:
     def retention_begins(self, committed_ms: int) -> int | None:
         return committed_ms
 
-    # Replaying.
+    # Replay.
 
     def replay(self, key: Struct, value: Any) -> None:
-        """A record of this group; the one that removes the whole group is its holder's."""
+        """Apply a record of this group. `ConsumerGroups` handles the record that removes the group."""
         match key:
-            case wire.ConsumerGroupTargetAssignmentMemberKey():  # Most are of this kind.
+            case wire.ConsumerGroupTargetAssignmentMemberKey():  # First, because most records are of this type.
                 self.replay_target(key.member_id, value)
             case wire.ConsumerGroupCurrentMemberAssignmentKey():
                 self.replay_current(key.member_id, value)
@@ -332,7 +335,7 @@ class ConsumerGroup:
             self.resolved_regexes[regex] = ResolvedRegex(after, value.version, value.timestamp)
         self.subscriptions = self.subscriptions._replace(matched=_moved(self.subscriptions.matched, before, after))
 
-    # What records change.
+    # The changes that records make.
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         self.epoch, self.metadata_hash = epoch, metadata_hash
@@ -350,11 +353,11 @@ class ConsumerGroup:
             self.unassigned.add(member_id)
 
     def put_member(self, member: Member) -> None:
-        """One that is new, or takes the place of the one with its id."""
+        """Add a member, or replace the member with the same id."""
         self._put(self.members.get(member.member_id), member)
 
     def _put(self, old: Member | None, new: Member | None) -> None:
-        """One member in place of another of the same id."""
+        """Replace `old` by `new`, which has the same id. None stands for no member."""
         self._count(old, new)
         if old is not None:
             self._release(old)
@@ -375,7 +378,7 @@ class ConsumerGroup:
                 del self.static_members[old.instance_id]
 
     def _count(self, old: Member | None, new: Member | None) -> None:
-        """Keep what is counted over all members."""
+        """Update the counts over all members."""
         if old is not None and new is not None and old.counts_as(new):
             return
         was, now = old or _NOBODY, new or _NOBODY
@@ -396,7 +399,8 @@ class ConsumerGroup:
                 epochs.update((partition, max(epochs.get(partition, epoch), epoch)) for partition in owned)
 
     def _release(self, member: Member) -> None:
-        """A compacted log may tell that a member has a partition after telling that it went to another one."""
+        """Remove the member as owner of its partitions, unless a partition has an owner with another epoch. In a
+        compacted log the record of the new owner may come before that of the old one."""
         epoch = member.member_epoch
         for topic_id, owned in chain(member.assigned.items(), member.pending_revocation.items()):
             epochs = self._owner_epochs.get(topic_id, {})

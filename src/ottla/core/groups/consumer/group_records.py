@@ -1,10 +1,10 @@
-"""The records of one decision about a consumer group, by a shorter way into the log and into the group.
+"""The records of one decision about a consumer group, with a fast path for encoding and replaying them.
 
-Everyone who joins changes the parts of others: a group that forms writes several records for each request.
+Every member that joins changes the assignments of others. While a group forms, each request writes several records.
 
-Rule 1: the bytes are those that `records` would give, and what they make of the group is what replaying them would.
-        Whoever looks at a record of the run gets it decoded from its bytes.
-Rule 2: a group that does not exist yet is made by its records as they are replayed one by one.
+Rule 1: the encoded bytes equal those of `records`, and the effect on the group equals that of replaying the records.
+        A single record of the run is decoded from its bytes when it is read.
+Rule 2: if the group does not exist yet, the records are replayed one by one, which creates the group.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from ottla.core.coordination import CoordinatorRecord, RecordRun, RecordTypes, encode_record
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.group import ConsumerGroup
-from ottla.core.groups.consumer.member import ClassicMember, Member
+from ottla.core.groups.consumer.member import ClassicMemberMetadata, Member
+from ottla.core.runtime.shard import CoordinatorRecord, RecordRun, RecordTypes, encode_record
 from ottla.wire.codec import encode, encode_parts
 from ottla.wire.records import consumer_groups as wire
 
@@ -26,13 +26,13 @@ _VERSION: Final = _TYPE.pack(0)
 _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT = map(_TYPE.pack, (3, 5, 6, 7, 8))
 _EPOCH_ALONE: Final = Struct(">hix")
 _EPOCH_WITH_FIELD: Final = Struct(">hiBBBq")
-"""Version; epoch; one tagged field, the first, of eight bytes."""
-_KEYS_REMEMBERED: Final = 2_000  # Of the groups that form just now. Ids may be long, and outlive their members here.
+"""Version; epoch; number of tagged fields (1), tag (0) and size (8 bytes); the field."""
+_KEYS_REMEMBERED: Final = 2_000  # Enough for groups that are forming. Ids may be long and outlive their members here.
 _DESCRIPTIONS_REMEMBERED: Final = 16
 _LENGTHS_OF_TWO_BYTES: Final = 127
-"""From so many on, the length of an array takes more than one byte."""
+"""The encoded length of an array with at least this many entries takes more than one byte."""
 _EPOCHS_IN_SMALL_TAG: Final = 31
-"""Up to so many, the size of the field that has them takes one byte."""
+"""Up to this many epochs, the size of their tagged field takes one byte."""
 
 
 class GroupRecords(RecordRun):
@@ -42,9 +42,9 @@ class GroupRecords(RecordRun):
         self.values: list[bytes | None] = []
         self.size = 0
         self._changes: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        """What each of them does to the group."""
+        """For each record, the method of `ConsumerGroup` that applies it, and the arguments."""
 
-    # What is decided.
+    # Adding records.
 
     def member(self, member: Member) -> None:
         value = _member_value(
@@ -85,7 +85,7 @@ class GroupRecords(RecordRun):
         self.size += len(key) + (0 if value is None else len(value))
         self._changes.append((change, told))
 
-    # As a run.
+    # The interface of `RecordRun`.
 
     def replay(self, shard: Any, _first_offset: int) -> None:
         shard.consumer.replay_run(self)
@@ -105,7 +105,8 @@ def _encoded(value: object) -> bytes:
 
 
 def _epoch(epoch: int, told: int) -> bytes:
-    """Of the group or of its target, with the topics' hash or the time of computing it, left out if it is 0."""
+    """The value of a group epoch (`told` is the topics' hash) or target epoch (`told` is the time at which the target
+    was computed). A `told` of 0 is not encoded."""
     return _EPOCH_ALONE.pack(0, epoch) if told == 0 else _EPOCH_WITH_FIELD.pack(0, epoch, 1, 0, 8, told)
 
 
@@ -119,9 +120,9 @@ def _member_value(
     topic_names: frozenset[str],
     topic_regex: str | None,
     server_assignor: str | None,
-    classic: ClassicMember | None,
+    classic: ClassicMemberMetadata | None,
 ) -> bytes:
-    """The members of an application say the same of themselves, but for their ids."""
+    """The value of a member's record. It is cached, because the members of an application differ only in their ids."""
     member = Member(
         "",
         instance_id=instance_id,
@@ -138,7 +139,8 @@ def _member_value(
 
 
 def _target(part: Assignment) -> bytes:
-    """Nearly all groups read one topic, and each part of it is a record: so that one is packed in one go."""
+    """The value of a target assignment. The fast path packs the partitions of a single topic with one `Struct`, because
+    nearly all groups read one topic."""
     if len(part) == 1:
         ((topic_id, partitions),) = part.items()
         if len(partitions) < _LENGTHS_OF_TWO_BYTES:
@@ -148,12 +150,13 @@ def _target(part: Assignment) -> bytes:
 
 @cache
 def _part_of_one_topic(count: int) -> Struct:
-    """Version; how many topics, plus one; the topic; how many partitions, plus one; these; no tagged fields, twice."""
+    """Version; number of topics plus one; topic id; number of partitions plus one; partitions; two empty tag
+    sections."""
     return Struct(f">hB16sB{count}i2x")
 
 
 def _current(member: Member) -> bytes:
-    """Likewise, where nothing has to be given up."""
+    """The value of a current assignment. The fast path is for a single topic and no partitions to give up."""
     if len(member.assigned) == 1 and not member.pending_revocation:
         ((topic_id, epochs),) = member.assigned.items()
         count = len(epochs)
@@ -180,15 +183,15 @@ def _current(member: Member) -> bytes:
 
 @cache
 def _owned_of_one_topic(count: int) -> Struct:
-    """Version, epochs and state; how many topics, plus one; the topic; how many partitions, plus one; these; one tagged
-    field, the first, of so many bytes: how many epochs, plus one; these; of topics to give up none, plus one; no tagged
-    fields."""
+    """Version, member epochs and state; number of topics plus one; topic id; number of partitions plus one; partitions;
+    number of tagged fields (1), tag (0) and size; number of epochs plus one; epochs; number of topics to give up (0)
+    plus one; an empty tag section."""
     return Struct(f">hiibB16sB{count}iBBBB{count}iBx")
 
 
 @lru_cache(_KEYS_REMEMBERED)
 def _member_key(group_id: str, member_id: str) -> bytes:
-    """The keys of all kinds of records of a member are alike, but for what they begin with."""
+    """The key of a member's record without its type. It is the same for all types of records of the member."""
     return encode(wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), 0)
 
 

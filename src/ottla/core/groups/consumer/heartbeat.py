@@ -1,12 +1,11 @@
-"""ConsumerGroupHeartbeat: a member joins, stays, changes what it wants, or leaves.
+"""ConsumerGroupHeartbeat: a member joins, stays, changes its subscription, or leaves.
 
-Rule 1: epoch 0 joins, and joins again after being fenced; -1 leaves; -2 leaves for a while (static members); any other
-        is the member's own, or the one before when the answer with the new one was lost.
-Rule 2: the assignment is told when the member asks for everything, or when it is another one.
+Rule 1: a member joins with epoch 0, also after it was fenced. It leaves with -1, and with -2 if it is a static member
+        that will come back. Any other epoch must be the member's epoch, or its previous one if the response with the
+        new epoch was lost.
+Rule 2: the response contains the assignment if the request is a full one, or if the assignment has changed.
 """
 
-from ottla.core.coordination import CoordinatorRecord, Decision
-from ottla.core.groups.classic import Client
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.group import ConsumerGroup
@@ -14,9 +13,12 @@ from ottla.core.groups.consumer.groups import ConsumerGroups
 from ottla.core.groups.consumer.leaving import check_instance, fence, leave_for_a_while
 from ottla.core.groups.consumer.member import LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Member, OwnedPartitions
 from ottla.core.groups.consumer.migration import Wake, upgrade
-from ottla.core.groups.consumer.progress import Progress, RegexChange
+from ottla.core.groups.consumer.progress import GroupProgress, RegexChange
 from ottla.core.groups.consumer.reconciliation import Reported
 from ottla.core.groups.consumer.settings import ConsumerSettings
+from ottla.core.groups.group import GroupClient
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.api.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -27,11 +29,11 @@ from ottla.wire.errors import Error, Refused
 
 _JOIN_EPOCH = 0
 _OWN_MEMBER_ID_SINCE = 1
-"""Clients make their own member ids from this version on."""
+"""From this version on, clients generate their own member ids."""
 
 
 def heartbeat(
-    here: ConsumerGroups, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int
+    here: ConsumerGroups, request: ConsumerGroupHeartbeatRequest, client: GroupClient, now_ms: int
 ) -> Decision[ConsumerGroupHeartbeatResponse]:
     _check_request(request, client.version, here.settings)
     if request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
@@ -42,7 +44,7 @@ def heartbeat(
     reported = _reported(request)
     old = _member_of(group, request, member_id, reported, records)
     new = _asked(old, request, client)
-    progress = Progress(here, group, old, new, now_ms)
+    progress = GroupProgress(here, group, old, new, now_ms)
     named = progress.write_member()
     regex = progress.write_regex()
     progress.write_epoch(is_new=named or regex is RegexChange.RESOLVED)
@@ -70,7 +72,7 @@ def refused(refusal: Refused) -> ConsumerGroupHeartbeatResponse:
     )
 
 
-# What is asked.
+# The request.
 
 
 def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerSettings) -> None:
@@ -98,7 +100,7 @@ def _check_request(request: ConsumerGroupHeartbeatRequest, version: int, setting
 
 
 def _missing_name(request: ConsumerGroupHeartbeatRequest, *, is_named: bool) -> str | None:
-    """Which of the names that must not be empty is; the member's own, if it `is_named`."""
+    """An error text if a name is empty that must not be. `is_named`: the member id must not be empty either."""
     instance_id, rack_id = request.instance_id, request.rack_id
     if not request.group_id.strip():
         return "GroupId is empty"
@@ -131,8 +133,8 @@ def _told(assigned: OwnedPartitions) -> Assignment:
     )
 
 
-def _asked(member: Member, request: ConsumerGroupHeartbeatRequest, client: Client) -> Member:
-    """The member as the request wants it; what the request leaves out stays."""
+def _asked(member: Member, request: ConsumerGroupHeartbeatRequest, client: GroupClient) -> Member:
+    """The member with the changes of the request. Fields that the request leaves out keep their values."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     asked = Member(
@@ -154,13 +156,14 @@ def _asked(member: Member, request: ConsumerGroupHeartbeatRequest, client: Clien
     return member if asked == member else asked
 
 
-# Who asks.
+# The group and the member.
 
 
 def _group_of(
     here: ConsumerGroups, request: ConsumerGroupHeartbeatRequest, now_ms: int
 ) -> tuple[ConsumerGroup, list[CoordinatorRecord], Wake]:
-    """The group, made or turned into a consumer group where someone joins; with the records of that."""
+    """The group. If the member joins, it is created or converted to a consumer group. Also returns the records of a
+    conversion and the responses that it wakes."""
     group_id, joins = request.group_id, request.member_epoch == _JOIN_EPOCH
     group = here.groups.get(group_id)
     if joins and group is None:
@@ -209,7 +212,7 @@ def _member_of(
 
 
 def replaced(group: ConsumerGroup, old: Member, member_id: str, records: list[CoordinatorRecord]) -> Member:
-    """A static member under its new id: it takes over what the old one had."""
+    """A static member with a new id. It takes over the assignment and target of `old`."""
     new = old._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += written.no_member(group.group_id, old.member_id)
     records.append(written.member_record(group.group_id, new))
@@ -223,7 +226,7 @@ def _check_epoch(member: Member, epoch: int, reported: Reported) -> None:
     if epoch in (_JOIN_EPOCH, known):
         return
     if epoch < known and epoch == member.previous_member_epoch and _is_owned(reported, member.assigned):
-        return  # The answer with the new epoch was lost.
+        return  # The response with the new epoch was lost.
     raise Refused(
         Error.FENCED_MEMBER_EPOCH,
         f"member {member.member_id} comes with epoch {epoch}, its epoch is {known}: it must give up its partitions "

@@ -1,27 +1,27 @@
-"""Members leave a consumer group, or are taken out of it.
+"""Members leave a consumer group, or are removed from it.
 
-Rule 1: what a member owned is free at once. One that was only slow finds out by its next heartbeat, and has to give up
-        everything before it may join again.
-Rule 2: the group's epoch counts up, and the next heartbeat of any member computes a new target.
-Rule 3: a static member that says it will be back (epoch -2) keeps its place and its partitions until its session is
+Rule 1: the partitions of a removed member are free at once. If the member was only slow, its next heartbeat is refused,
+        and it has to give up all its partitions before it may join again.
+Rule 2: the group epoch increases, and the next heartbeat of any member computes a new target.
+Rule 3: a static member that will come back (epoch -2) stays a member and keeps its partitions until its session is
         over.
 """
 
 from collections.abc import Sequence
 
-from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.group import ConsumerGroup
 from ottla.core.groups.consumer.groups import ConsumerGroups
 from ottla.core.groups.consumer.member import LEAVE_FOR_A_WHILE_EPOCH, Member
 from ottla.core.groups.consumer.migration import downgrade, may_downgrade
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.errors import Error, Refused
 
 
 def fence(
     here: ConsumerGroups, group: ConsumerGroup, members: Sequence[Member], now_ms: int
 ) -> list[CoordinatorRecord]:
-    """Take members out of their group."""
+    """The records that remove members from their group. Also cancels the deadlines of these members."""
     if not members:
         return []
     if may_downgrade(here, group, members):
@@ -40,7 +40,8 @@ def fence(
 
 
 def leave_for_a_while(group: ConsumerGroup, member: Member) -> list[CoordinatorRecord]:
-    """Its partitions count as got in epoch 0: whoever comes back for it commits in an epoch of its own."""
+    """The record of a static member that leaves and will come back. The assignment epoch of its partitions becomes 0,
+    because the member that replaces it commits in an epoch of its own."""
     leaving = member._replace(
         member_epoch=LEAVE_FOR_A_WHILE_EPOCH,
         pending_revocation={},
@@ -50,7 +51,7 @@ def leave_for_a_while(group: ConsumerGroup, member: Member) -> list[CoordinatorR
 
 
 def check_instance(member: Member | None, member_id: str, instance_id: str) -> Member:
-    """The static member of an instance id, if it is the one that asks."""
+    """The static member with an instance id. Raises Refused if it is unknown or has another member id."""
     if member is None:
         raise Refused(Error.UNKNOWN_MEMBER_ID, f"instance id {instance_id!r} is unknown")
     if member.member_id != member_id:

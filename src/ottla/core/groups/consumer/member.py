@@ -1,10 +1,10 @@
 """A member of a consumer group.
 
-Rule 1: a member is a value: what changes makes a new one, and `replay` puts it in the old one's place.
-Rule 2: a member owns `assigned` and, until it has said that it gave them up, `pending_revocation`. Nobody else is given
-        any of them before.
-Rule 3: each owned partition carries the epoch in which the member got it: a commit with an older epoch than that comes
-        from before somebody else had the partition.
+Rule 1: a member is immutable. A change creates a new `Member`, and `replay` replaces the old one by it.
+Rule 2: a member owns the partitions in `assigned`. It also owns those in `pending_revocation` until it reports that it
+        gave them up. No other member gets an owned partition.
+Rule 3: each owned partition has the epoch in which it was assigned to the member. A commit with an older epoch is from
+        before another member owned the partition.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from ottla.core.groups.consumer.assignors import Assignment
 
 LEAVE_EPOCH: Final = -1
-"""Sent by a member that leaves, and held by one whose assignment was removed from the log."""
+"""Sent by a member that leaves; also the epoch of a member whose assignment was removed from the log."""
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
-"""Sent by a static member that will be back, and held by it until then."""
+"""Sent by a static member that leaves and will come back; also its epoch until then."""
 
 OwnedPartitions = Mapping[bytes, Mapping[int, int]]
 """Assignment epoch by partition by topic id; a topic without partitions is left out."""
@@ -25,27 +25,27 @@ NOTHING_OWNED: Final[OwnedPartitions] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to the target assignment; the numbers are those of the log."""
+    """The state of a member's reconciliation with the target assignment, with the numbers used in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has yet to give up `pending_revocation`."""
+    """The member has not yet given up the partitions in `pending_revocation`."""
     UNRELEASED_PARTITIONS = 2
-    """It is in the target's epoch, and somebody else still owns some of what is to be its own."""
+    """The member is in the target's epoch, but other members still own some partitions of its target assignment."""
     UNKNOWN = 127
-    """Written by a release that knows more states."""
+    """A state written by a release that has more states."""
 
     @classmethod
     def _missing_(cls, _value: object) -> "MemberState":
         return cls.UNKNOWN
 
 
-class ClassicMember(NamedTuple):
-    """What is remembered of a member that speaks the classic protocol."""
+class ClassicMemberMetadata(NamedTuple):
+    """The additional data of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """Assignor and subscription, the preferred one first."""
+    """Names of assignors, each with the subscription, the preferred one first."""
 
 
 class Member(NamedTuple):
@@ -63,13 +63,14 @@ class Member(NamedTuple):
     server_assignor: str | None = None
     assigned: OwnedPartitions = NOTHING_OWNED
     pending_revocation: OwnedPartitions = NOTHING_OWNED
-    classic: ClassicMember | None = None
+    classic: ClassicMemberMetadata | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         return self.state == MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def counts_as(self, other: "Member") -> bool:
-        """Nothing that a group counts over its members is different: where they are, not what they own."""
+        """Whether both members are equal in all fields over which a group counts its members. Owned partitions are not
+        compared."""
         return (
             self.topic_names == other.topic_names
             and self.topic_regex == other.topic_regex
@@ -78,8 +79,8 @@ class Member(NamedTuple):
         )
 
     def in_epoch(self, epoch: int, state: MemberState, assigned: OwnedPartitions, pending: OwnedPartitions) -> "Member":
-        """The member one step further, with the epoch it comes from remembered: its answer may get lost."""
-        # Without `_replace`, which goes through all fields by name: every step of every member comes by here.
+        """The member after a step. Its current epoch becomes the previous epoch, because the response may get lost."""
+        # Does not use `_replace`, which is slow: this is called at every step of every member.
         return Member(
             self.member_id,
             epoch,
@@ -99,7 +100,7 @@ class Member(NamedTuple):
         )
 
     def owned_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """In which epoch it got a partition that it owns."""
+        """The epoch in which an owned partition was assigned; None if the member does not own it."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 

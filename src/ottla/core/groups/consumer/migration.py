@@ -1,33 +1,34 @@
-"""A group changes its protocol while it runs (`group.consumer.migration.policy`).
+"""Conversion of a running group from one protocol to the other (`group.consumer.migration.policy`).
 
-Rule 1: classic to consumer: when the first member of the consumer protocol joins. The others stay, with what they own,
-        and go on in the classic protocol as members of a consumer group.
-Rule 2: consumer to classic: when the last member of the consumer protocol goes, or comes back as a classic one. Where
-        every member had reached the target, and nobody's part of it is free now, they go on with it. Otherwise they
-        keep what they own and rebalance by their own leader.
-Rule 3: either way one decision removes the old group from the log and writes the new one: a reader of any prefix that
-        holds whole decisions sees one of the two. Offsets stay as they are.
-Rule 4: a partition has one owner through any number of changes. So a member counts as the owner of what it was last
-        told, until it has joined again: not of what the target, or the rebalance under way, would give it.
-Rule 5: a rebalance that a change has cut short, or asked for, is not forgotten. A consumer group made of a classic one
-        that was rebalancing is in an epoch after its target's; a classic group that is to rebalance has no leader in
-        the log, so that it does so when a coordinator loads it, too.
+Rule 1: a classic group becomes a consumer group when the first member of the consumer protocol joins. The other members
+        stay and keep their partitions. They use the classic protocol as members of a consumer group.
+Rule 2: a consumer group becomes classic when the last member of the consumer protocol leaves, or comes back as a
+        classic member. If every member had reached the target, and no part of it has become free, the members keep the
+        target as their assignment. Otherwise they keep the partitions that they own and rebalance with a leader.
+Rule 3: in both directions one decision removes the old group from the log and writes the new one. A reader of any
+        prefix of whole decisions sees exactly one of the two. Offsets do not change.
+Rule 4: a partition has one owner through any number of conversions. So a member counts as the owner of the last
+        assignment that it was sent until it has joined again. Its part of the target or of the current rebalance does
+        not count.
+Rule 5: a rebalance that a conversion interrupts or requires is not lost. A consumer group that was converted during a
+        rebalance has an epoch greater than that of its target. A classic group that has to rebalance has no leader in
+        its record, so that it also rebalances when a coordinator loads it.
 """
 
 from collections.abc import Collection
 
-from ottla.core.coordination import CoordinatorRecord, Token
-from ottla.core.groups.classic import join_refused, sync_refused
-from ottla.core.groups.classic_group import ClassicGroup, State
-from ottla.core.groups.classic_group import ClassicMember as MemberOfClassicGroup
+from ottla.core.groups.classic_group import ClassicGroup, ClassicMember, State
+from ottla.core.groups.classic_responses import join_refused, sync_refused
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.assignors import Assignment
 from ottla.core.groups.consumer.embedded import by_id, read_assignment, read_subscription, version_of, write_assignment
 from ottla.core.groups.consumer.group import CONSUMER, ConsumerGroup
 from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
-from ottla.core.groups.consumer.member import ClassicMember, Member, owned
+from ottla.core.groups.consumer.member import ClassicMemberMetadata, Member, owned
 from ottla.core.groups.consumer.topics import TopicView
 from ottla.core.groups.timers import Timer
+from ottla.core.runtime.decision import Token
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.codec import Malformed
 from ottla.wire.errors import Error, Refused
 
@@ -40,7 +41,7 @@ Wake = list[tuple[Token, object]]
 def upgrade(
     here: ConsumerGroups, classic: ClassicGroup, now_ms: int
 ) -> tuple[ConsumerGroup, list[CoordinatorRecord], Wake]:
-    """The consumer group that a classic one becomes, the records of that, and answers to those who wait."""
+    """Convert a classic group. Returns the consumer group, the records, and the responses to parked requests."""
     _check_upgrade(here, classic)
     group_id = classic.group_id
     try:
@@ -83,7 +84,7 @@ def _check_upgrade(here: ConsumerGroups, classic: ClassicGroup) -> None:
     )
 
 
-def _upgraded(classic: ClassicGroup, member: MemberOfClassicGroup, topics: TopicView) -> tuple[Member, Assignment]:
+def _upgraded(classic: ClassicGroup, member: ClassicMember, topics: TopicView) -> tuple[Member, Assignment]:
     assignment: Assignment = {}
     last_told = classic.last_assignment(member)
     if last_told:
@@ -108,7 +109,9 @@ def _upgraded(classic: ClassicGroup, member: MemberOfClassicGroup, topics: Topic
         client_host=member.client_host,
         topic_names=frozenset(subscription.topics),
         assigned=owned(assignment, epoch),
-        classic=ClassicMember(member.session_timeout_ms, tuple((name, bytes(data)) for name, data in member.protocols)),
+        classic=ClassicMemberMetadata(
+            member.session_timeout_ms, tuple((name, bytes(data)) for name, data in member.protocols)
+        ),
     ), assignment
 
 
@@ -126,7 +129,8 @@ def _told_to_join_again(classic: ClassicGroup) -> Wake:
 
 
 def may_downgrade(here: ConsumerGroups, group: ConsumerGroup, leaving: Collection[Member], joining: int = 0) -> bool:
-    """Without those who leave only classic members are left, at least one, and not too many."""
+    """Whether the group may become classic: without the members in `leaving` only classic members are left, their
+    number is at least one and within the limit of classic groups, and the policy allows it."""
     left = len(group.members) - len(leaving)
     classic = group.classic_members - sum(member.classic is not None for member in leaving)
     size = left + joining
@@ -142,13 +146,13 @@ def downgrade(
     joining: Member | None = None,
     rebalances: bool,
 ) -> list[CoordinatorRecord]:
-    """The records that make a group classic; `joining` takes the place of the one who leaves."""
+    """The records that convert a group to a classic one. `joining` replaces the member that leaves."""
     gone = {member.member_id for member in leaving}
     members = [member for member_id, member in group.members.items() if member_id not in gone]
     in_log = dict.fromkeys(group.members)
     if joining is not None:
         members.append(joining)
-        # What it replaces was removed, and it written, by the records before these.
+        # Earlier records of the same decision have removed the replaced member and written `joining`.
         in_log = dict.fromkeys(member.member_id for member in members)
     parts = {one.member_id: _owned_by(one) if rebalances else group.target_of(one) for one in members}
     classic = _downgraded(group, members, parts, here.topics, now_ms)
@@ -161,7 +165,7 @@ def downgrade(
 
 
 def _owned_by(member: Member) -> Assignment:
-    """Also what it has been told to give up, and has not said that it did."""
+    """The partitions that a member owns, including those that it must give up and has not reported as given up."""
     parts: dict[bytes, frozenset[int]] = {}
     for owned_partitions in (member.assigned, member.pending_revocation):
         for topic_id, epochs in owned_partitions.items():
@@ -177,7 +181,7 @@ def _downgraded(
     for member in members:
         assert member.classic is not None, "only classic members are left"
         classic.add(
-            MemberOfClassicGroup(
+            ClassicMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,

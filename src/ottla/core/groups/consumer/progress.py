@@ -1,16 +1,15 @@
-"""What one member's heartbeat (or classic join) brings about, step by step, as records.
+"""The steps of a member's heartbeat (or classic join), and the records that they write.
 
-Rule 1: the member is written where anything about it is new; the group's epoch counts up when a subscription or what is
-        known of the topics is new; the target is computed for the newest epoch, not more often than the assignment
-        interval allows; then the member is reconciled to it.
-Rule 2: a pattern is resolved outside the heartbeat that brings it, for the whole group at once. Until then it matches
-        nothing, and the group's epoch does not count up for it: it would have to again.
+Rule 1: the member is written if it has changed. The group epoch increases if a subscription or the subscribed topics
+        have changed. The target is computed for the newest epoch, but not more often than the assignment interval
+        allows. Then the member is reconciled with the target.
+Rule 2: a new pattern is not resolved within its heartbeat, but later and together with all patterns of the group. Until
+        then it matches no topics. The group epoch does not increase for it, because the resolution increases it.
 """
 
 from enum import IntEnum
 from typing import Final
 
-from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer import records as written
 from ottla.core.groups.consumer.group import ConsumerGroup, Subscriptions
 from ottla.core.groups.consumer.group_records import GroupRecords
@@ -18,24 +17,25 @@ from ottla.core.groups.consumer.groups import Awaited, ConsumerGroups
 from ottla.core.groups.consumer.member import Member
 from ottla.core.groups.consumer.reconciliation import Reconciliation, Reported
 from ottla.core.groups.consumer.regexes import Resolution, ResolvedRegex
-from ottla.core.groups.consumer.target import Target, compute_target, subscribed_ids
+from ottla.core.groups.consumer.target import TargetAssignment, compute_target, subscribed_ids
 from ottla.core.groups.timers import Timer
+from ottla.core.runtime.shard import CoordinatorRecord
 
 REGEX_REFRESH_INTERVAL_MS_MIN: Final = 10_000
 
 
 class RegexChange(IntEnum):
-    """What a request does to the member's pattern."""
+    """The change that a request makes to the member's pattern."""
 
     NONE = 0
     UNRESOLVED = 1
-    """A pattern that has yet to be resolved."""
+    """The new pattern has not been resolved yet."""
     RESOLVED = 2
-    """One whose topics are known, or none any more."""
+    """The topics of the new pattern are known, or the member has no pattern any more."""
 
 
-class Progress:
-    """`old` is the member as it is, or a fresh one; `new` what the request makes of it."""
+class GroupProgress:
+    """The steps of one request. `old` is the current or a new member; `new` has the changes of the request."""
 
     def __init__(self, here: ConsumerGroups, group: ConsumerGroup, old: Member, new: Member, now_ms: int) -> None:
         self.records = GroupRecords(group.group_id)
@@ -49,14 +49,14 @@ class Progress:
 
     @property
     def _subscriptions(self) -> Subscriptions:
-        """The group's, with what this request changes."""
+        """The subscriptions of the group with the changes of this request."""
         if self._changed is None:
             group = self._group
             self._changed = group.subscriptions.changed(self._old, self._new, group.resolved_regexes)
         return self._changed
 
     def write_member(self) -> bool:
-        """Whether the topics that the member names are new."""
+        """Write the member if it has changed. Returns whether its subscribed topic names have changed."""
         if self._new is self._old or self._new == self._old:
             return False
         self.records.member(self._new)
@@ -96,7 +96,7 @@ class Progress:
             self._here.deadlines.set(timer, now_ms)
 
     def write_epoch(self, *, is_new: bool) -> None:
-        """Count the group's epoch up if `is_new`, or if the topics are not those of the last epoch."""
+        """Increase the group epoch if `is_new`, or if the topics have changed since the last epoch."""
         group, topics = self._group, self._here.topics
         if not is_new and group.has_seen(topics.changes, self._now_ms):
             return
@@ -108,10 +108,10 @@ class Progress:
         if group.has_partition_metadata:
             self.records.other(written.no_partition_metadata(group.group_id))
 
-    def write_target(self) -> Target:
+    def write_target(self) -> TargetAssignment:
         group, settings = self._group, self._here.settings
         if group.assignment_epoch >= self.epoch or not self._may_assign():
-            return Target(group.assignment_epoch, group.target_of(self._new))
+            return TargetAssignment(group.assignment_epoch, group.target_of(self._new))
         members = len(group.members)
         if self._new.member_id not in group.members and group.static_member(self._new.instance_id) is None:
             members += 1
@@ -129,13 +129,13 @@ class Progress:
         )
 
     def _may_assign(self) -> bool:
-        """A group that many members join at once is assigned now and then, not for each of them."""
+        """Whether the assignment interval has passed. It saves a computation per member if many join at once."""
         interval_ms = self._here.settings.assignment_interval_ms(self._group.group_id)
         last_ms = self._group.assignment_timestamp
         return last_ms == 0 or interval_ms == 0 or self._now_ms >= last_ms + interval_ms
 
-    def write_assignment(self, target: Target, reported: Reported, *, subscription_changed: bool) -> Member:
-        """The member after its step towards the target."""
+    def write_assignment(self, target: TargetAssignment, reported: Reported, *, subscription_changed: bool) -> Member:
+        """Reconcile the member with the target, and write it if it has changed. Returns the member after the step."""
         group, member = self._group, self._new
         if not subscription_changed and member.is_reconciled_to(target.epoch):
             return member
@@ -157,9 +157,10 @@ class Progress:
 def refresh_regexes(
     here: ConsumerGroups, group: ConsumerGroup, now_ms: int, matches: int
 ) -> tuple[list[CoordinatorRecord], int]:
-    """Resolve a group's patterns and write down what they match; its epoch counts up when that is new.
+    """Resolve a group's patterns and write the topics that they match. The group epoch increases if these have changed.
 
-    For so many matches at a time: the rest is due at once, after whatever else is. Also, how many were left over.
+    Makes at most about `matches` matches. If patterns are left, a timer for them is due at once, after other work.
+    Returns the records and the number of matches that were not used.
     """
     topics, group_id = here.topics, group.group_id
     wanted = group.subscriptions.regexes

@@ -1,10 +1,9 @@
-"""The consumer protocol of a shard, as the shard calls it."""
+"""The consumer protocol (KIP-848) of a shard: requests, replay and timers."""
 
 from collections.abc import Callable
 from typing import Final
 
-from ottla.core.coordination import CoordinatorRecord, Decision
-from ottla.core.groups.classic import ClassicProtocol, Client
+from ottla.core.groups.classic import ClassicProtocol
 from ottla.core.groups.classic_group import ClassicGroup
 from ottla.core.groups.consumer import classic_members
 from ottla.core.groups.consumer.description import described, not_described
@@ -16,8 +15,10 @@ from ottla.core.groups.consumer.leaving import fence
 from ottla.core.groups.consumer.progress import refresh_regexes
 from ottla.core.groups.consumer.settings import ConsumerSettings
 from ottla.core.groups.consumer.topics import TopicView
-from ottla.core.groups.group import Group
-from ottla.core.groups.timers import Outcome, Timer
+from ottla.core.groups.group import Group, GroupClient
+from ottla.core.groups.timers import GroupEffects, Timer
+from ottla.core.runtime.decision import Decision
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.api.consumer_group_describe import DescribedGroup
 from ottla.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -27,7 +28,7 @@ from ottla.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.wire.errors import Refused
 
 _MATCHES_PER_TICK: Final = 1_000
-"""Names compared with patterns before others have their turn: a few milliseconds."""
+"""Number of topic names that one tick matches with patterns, which takes a few milliseconds."""
 
 
 class ConsumerProtocol:
@@ -43,12 +44,12 @@ class ConsumerProtocol:
         self._classic = classic
 
     def group(self, group_id: str) -> ConsumerGroup | None:
-        """The group, if it is of this protocol and has members; one without may become of any protocol."""
+        """The group if it is a consumer group with members. A group without members may change its protocol."""
         group = self._here.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) and group.members else None
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """A record of `wire/records/consumer_groups.py`."""
+        """Apply a record of a type in `wire/records/consumer_groups.py`."""
         self._here.replay(record)
 
     def replay_run(self, run: GroupRecords) -> None:
@@ -57,7 +58,7 @@ class ConsumerProtocol:
     # Requests.
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int
+        self, request: ConsumerGroupHeartbeatRequest, client: GroupClient, now_ms: int
     ) -> Decision[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self._here, request, client, now_ms)
 
@@ -71,7 +72,7 @@ class ConsumerProtocol:
     # Requests of classic members of a consumer group.
 
     def classic_join(
-        self, group: ConsumerGroup, request: JoinGroupRequest, client: Client, now_ms: int
+        self, group: ConsumerGroup, request: JoinGroupRequest, client: GroupClient, now_ms: int
     ) -> Decision[JoinGroupResponse]:
         return classic_members.join(self._here, group, request, client, now_ms)
 
@@ -88,7 +89,7 @@ class ConsumerProtocol:
     ) -> Decision[LeaveGroupResponse]:
         return classic_members.leave(self._here, group, request, now_ms)
 
-    # Time.
+    # Timers.
 
     def loaded(self, now_ms: int) -> None:
         self._here.loaded(now_ms)
@@ -99,8 +100,9 @@ class ConsumerProtocol:
     def clock_set(self, by_ms: int) -> None:
         self._here.deadlines.shift(by_ms)
 
-    def tick(self, now_ms: int, out: Outcome) -> None:
-        """Do what is due: of one group one thing, so that the next is decided by what the first has changed."""
+    def tick(self, now_ms: int, out: GroupEffects) -> None:
+        """Handle the timers that are due, with at most one decision per group: the next one must see the records of the
+        first."""
         here, matches = self._here, _MATCHES_PER_TICK
         for group_id, timers in here.due(now_ms).items():
             group = here.groups.get(group_id)
@@ -119,6 +121,6 @@ class ConsumerProtocol:
                     records, matches = refresh_regexes(here, group, now_ms, matches)
                     out.records += records
 
-    def _go_on_as_classic(self, group: ClassicGroup, timers: list[Timer], now_ms: int, out: Outcome) -> None:
+    def _go_on_as_classic(self, group: ClassicGroup, timers: list[Timer], now_ms: int, out: GroupEffects) -> None:
         if Timer(Awaited.DOWNGRADE, group.group_id) in timers:
             self._classic.loaded(group, now_ms, out)

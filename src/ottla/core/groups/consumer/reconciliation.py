@@ -1,10 +1,10 @@
-"""How a member comes from what it owns to what it should own, one heartbeat at a time.
+"""Moves a member from its current assignment to its target assignment, one heartbeat at a time.
 
-Rule 1: first it gives up what is no longer its own, in its old epoch; only when it reports that it owns none of it any
-        more does it enter the target's epoch. So no partition has two owners.
-Rule 2: in the target's epoch it gets what is free at once, and the rest as the others give it up.
-Rule 3: what a member is not subscribed to is not its own, whatever the target says: the target may be older than the
-        subscription.
+Rule 1: the member first gives up partitions, in its old epoch. It enters the target's epoch only when it reports that
+        it owns none of them any more. So no partition has two owners.
+Rule 2: in the target's epoch the member gets the free partitions at once, and the others as their owners give them up.
+Rule 3: a member does not get topics that it does not subscribe to, even if the target has them: the target may be older
+        than the subscription.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -16,27 +16,27 @@ from ottla.core.groups.consumer.member import Member, MemberState, OwnedPartitio
 from ottla.wire.errors import Error, Refused
 
 Reported = Mapping[bytes, Set[int]] | None
-"""What a member says it owns; None when it does not say."""
+"""The partitions that a member reports as owned; None if the request contains no report."""
 _NONE: Final[Mapping[int, int]] = MappingProxyType({})
 _NOTHING: Final[Set[int]] = frozenset()
 
 
 class Reconciliation(NamedTuple):
-    """What a member is to be reconciled to."""
+    """The target of a reconciliation, and the state that it depends on."""
 
     epoch: int
-    """Of the target assignment."""
+    """Epoch of the target assignment."""
     target: Assignment
     subscribed: Set[bytes]
-    """The ids of the topics that the member subscribed to."""
+    """Ids of the topics that the member subscribed to."""
     owned: Callable[[bytes], Mapping[int, int]]
-    """The partitions of a topic that members of the group own."""
+    """Returns the partitions of a topic that members of the group own."""
     subscription_changed: bool = False
-    """The member brought another subscription with this very heartbeat."""
+    """Whether this heartbeat changed the member's subscription."""
     reported: Reported = None
 
     def step(self, member: Member) -> Member:
-        """The member after this heartbeat; the same one when it has to stay where it is."""
+        """The member after this heartbeat. Returns `member` itself if nothing changes."""
         if member.state == MemberState.STABLE and member.member_epoch == self.epoch:
             return self._shrink(member)
         if member.state == MemberState.UNREVOKED_PARTITIONS and self._reports_any(member.pending_revocation):
@@ -51,13 +51,13 @@ class Reconciliation(NamedTuple):
         return self._advance(member)
 
     def _reports_any(self, pending: OwnedPartitions) -> bool:
-        """The member still owns some of these; who says nothing owns all."""
+        """Whether the member still owns some of these partitions. Without a report it counts as owning all of them."""
         if self.reported is None:
             return True
         return any(not pending[topic_id].keys().isdisjoint(self.reported.get(topic_id, ())) for topic_id in pending)
 
     def _shrink(self, member: Member) -> Member:
-        """Take away what is not subscribed to any more, without looking at the target."""
+        """Revoke partitions of topics that the member no longer subscribes to, whatever the target is."""
         dropped = {
             topic_id: member.assigned[topic_id] for topic_id in member.assigned if topic_id not in self.subscribed
         }
@@ -72,7 +72,7 @@ class Reconciliation(NamedTuple):
         return member.in_epoch(member.member_epoch, member.state, kept, member.pending_revocation)
 
     def _advance(self, member: Member) -> Member:
-        """Towards the target: give up, then take."""
+        """Move the member towards the target: first revoke partitions, then assign new ones."""
         kept: dict[bytes, Mapping[int, int]] = {}
         dropped: dict[bytes, Mapping[int, int]] = {}
         new: dict[bytes, set[int]] = {}
@@ -94,7 +94,7 @@ class Reconciliation(NamedTuple):
             free = lacks.difference(self.owned(topic_id))
             gives_up = member.pending_revocation.get(topic_id)
             if gives_up and len(free) < len(lacks):
-                free.update(lacks.intersection(gives_up))  # What the member itself has just given up is free for it.
+                free.update(lacks.intersection(gives_up))  # Partitions that the member itself gave up are free for it.
             waits = waits or len(free) < len(lacks)
             if free:
                 new[topic_id] = free

@@ -1,16 +1,17 @@
 """The records of consumer groups, as Kafka writes them.
 
-Rule 1: topics and partitions stand in order, so that equal states have equal bytes.
-Rule 2: a member goes in three steps: its assignment, its part of the target, itself. A group goes after its members.
+Rule 1: topics and partitions are sorted, so that equal states have equal bytes.
+Rule 2: three tombstones remove a member: of its current assignment, of its target assignment, and of the member. The
+        tombstones of a group come after those of its members.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.core.coordination import CoordinatorRecord
 from ottla.core.groups.consumer.assignors import Assignment
-from ottla.core.groups.consumer.member import ClassicMember, Member, MemberState, OwnedPartitions
+from ottla.core.groups.consumer.member import ClassicMemberMetadata, Member, MemberState, OwnedPartitions
 from ottla.core.groups.consumer.regexes import ResolvedRegex
+from ottla.core.runtime.shard import CoordinatorRecord
 from ottla.wire.records import consumer_groups as wire
 
 
@@ -113,7 +114,7 @@ def no_member(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def no_group(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[CoordinatorRecord]:
-    """All that a group has in the log goes: first what its members own, then the target, then who they are."""
+    """The tombstones of a group: of its current assignments, then of the target, then of its members."""
     current: list[CoordinatorRecord] = []
     target: list[CoordinatorRecord] = []
     members: list[CoordinatorRecord] = []
@@ -135,7 +136,7 @@ def no_group(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -
 
 
 def read_member(value: wire.ConsumerGroupMemberMetadataValue) -> dict[str, Any]:
-    """What a member's record changes of it."""
+    """The fields of a `Member` that a member's record sets."""
     classic = value.classic_member_metadata
     return {
         "instance_id": value.instance_id,
@@ -148,7 +149,7 @@ def read_member(value: wire.ConsumerGroupMemberMetadataValue) -> dict[str, Any]:
         "server_assignor": value.server_assignor,
         "classic": None
         if classic is None
-        else ClassicMember(
+        else ClassicMemberMetadata(
             classic.session_timeout_ms,
             tuple((protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols),
         ),
@@ -160,7 +161,7 @@ def read_target(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> Assignm
 
 
 def read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> dict[str, Any]:
-    """What a current assignment changes of a member. Before 4.3 partitions were not written with their epochs."""
+    """The fields of a `Member` that a current assignment sets. Before 4.3, partitions were written without epochs."""
     epoch = max(value.member_epoch, 0)
     return {
         "member_epoch": value.member_epoch,

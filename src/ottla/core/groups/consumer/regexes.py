@@ -1,15 +1,15 @@
 """Subscriptions by regular expression, in linear time.
 
-Rule 1: patterns are RE2's, as in Kafka (which runs RE2/J): no back-references, no look-around, hence no pattern that
-        takes longer than the text is long. A pattern that is none is refused with INVALID_REGULAR_EXPRESSION; so is one
-        that repeats repetitions beyond a thousand, such as ((a{100}){100}){100}, for which RE2/J would take the memory.
-        What RE2 takes and RE2/J does not is let be: \\C, and names of groups given twice or not in ASCII.
-Rule 2: a pattern must match a topic's whole name.
-Rule 3: a pattern is resolved by its group, not by each member: all who subscribed to it get the same topics, and the
-        result is written down with the version of the metadata that it was found in.
-Rule 4: matching a name takes microseconds, so that many patterns of many topics are resolved a slice at a time, and
-        others have their turn in between. A long pattern counts for many. What is found is that of the topics that
-        there were at the beginning.
+Rule 1: patterns have the syntax of RE2, as in Kafka (which uses RE2/J): no back-references and no look-around, so the
+        time to match is linear in the length of the text. An invalid pattern is refused with
+        INVALID_REGULAR_EXPRESSION. So is one whose nested repetitions multiply to more than a thousand, such as
+        ((a{100}){100}){100}, for which RE2/J would use the memory. Patterns that RE2 accepts and RE2/J does not are
+        accepted: \\C, and group names that are repeated or not ASCII.
+Rule 2: a pattern must match the whole name of a topic.
+Rule 3: a pattern is resolved once per group, not once per member, so that all its subscribers get the same topics. The
+        result is written with the version of the metadata that it is based on.
+Rule 4: matching a name takes microseconds. So many patterns and many topics are resolved in slices, with other work in
+        between. A match of a long pattern counts as several. The result is for the topics that existed at the start.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,18 +20,18 @@ from ottla.wire.errors import Refused
 
 _KEPT_MAX: Final = 200
 _KEPT_INSTRUCTIONS_MAX: Final = 500_000
-"""Of all kept patterns together, some 20 MiB: a member may bring another pattern with every heartbeat."""
+"""Total program size of all cached patterns, some 20 MiB. Limited because every heartbeat may have a new pattern."""
 
 
 class ResolvedRegex(NamedTuple):
     topics: frozenset[str]
     version: int
-    """The offset of the last metadata record that was seen."""
+    """The offset of the last metadata record that the result is based on."""
     timestamp: int
 
 
 class Resolution:
-    """The patterns of a group on their way through the topics."""
+    """The unfinished resolution of a group's patterns."""
 
     def __init__(self, names: Iterable[str], version: int) -> None:
         self.version = version
@@ -42,7 +42,7 @@ class Resolution:
         self._matched: list[str] = []
 
     def step(self, compiled: "Regexes", wanted: Iterable[str], matches: int) -> int:
-        """Go on with the patterns that are wanted now, for so many matches; how many of them were left over."""
+        """Continue to resolve the patterns in `wanted`, with about `matches` matches. Returns how many are left."""
         for regex in wanted:
             if regex in self.found:
                 continue
@@ -61,30 +61,30 @@ class Resolution:
         return max(matches, 0)
 
     def has(self, wanted: Iterable[str]) -> bool:
-        """All of these are resolved."""
+        """Whether all of these patterns are resolved."""
         return all(regex in self.found for regex in wanted)
 
 
 class Regexes:
-    """Compiled patterns, the latest kept for the next look."""
+    """Compiles patterns and caches the most recently compiled ones."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, Pattern] = {}
         self.kept_instructions = 0
 
     def check(self, regex: str) -> None:
-        """Refuses a pattern that is none."""
+        """Raises Refused if the pattern is invalid."""
         self._compile(regex)
 
     def cost_of(self, regex: str) -> int:
-        """Of one match, counted in those of a short pattern."""
+        """The cost of one match, as a multiple of that of a short pattern."""
         try:
             return match_cost(self._compile(regex))
         except Refused:
             return 1
 
     def matching(self, regex: str, names: Iterable[str]) -> Iterator[str]:
-        """The names that a pattern matches; one that cannot be compiled (another release took it) matches none."""
+        """The names that a pattern matches. An invalid pattern, accepted by another release, matches no names."""
         try:
             pattern = self._compile(regex)
         except Refused:
@@ -99,7 +99,7 @@ class Regexes:
         return found
 
     def _keep(self, regex: str, compiled: Pattern) -> None:
-        """In the place of the oldest, where there is no room."""
+        """Cache a compiled pattern. Removes the oldest ones beyond the limits."""
         self._compiled[regex] = compiled
         self.kept_instructions += compiled.programsize
         while len(self._compiled) > _KEPT_MAX or self.kept_instructions > _KEPT_INSTRUCTIONS_MAX:

@@ -1,4 +1,4 @@
-"""The settings of consumer groups: the broker's, and what a group has set for itself."""
+"""The settings of consumer groups: those of the broker, and the group's own settings that override them."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -32,7 +32,7 @@ _DOWNGRADES: Final = ("DOWNGRADE", "BIDIRECTIONAL")
 
 
 class ConsumerSettings:
-    """Read when they are needed: a group's settings, and some of the broker's, change while it runs."""
+    """Reads settings at every use, because a group's settings and some of the broker's may change at any time."""
 
     def __init__(self, config: Callable[[], Config], image: Image) -> None:
         self._config = config
@@ -40,7 +40,8 @@ class ConsumerSettings:
 
     @property
     def assignors(self) -> Sequence[str]:
-        """Those that are served, the default first. A setting may also name classes of Java, which are not."""
+        """The configured assignors that exist here, the default first. The setting may also name other Java classes,
+        which are ignored."""
         return _served(self._config()[GROUP_CONSUMER_ASSIGNORS])
 
     @property
@@ -65,7 +66,7 @@ class ConsumerSettings:
 
     @property
     def may_mix(self) -> bool:
-        """Members of the classic protocol may join a consumer group."""
+        """Whether members of the classic protocol may join a consumer group."""
         return self._policy in (*_UPGRADES, *_DOWNGRADES)
 
     @property
@@ -107,7 +108,8 @@ class ConsumerSettings:
         at_least: Setting[int],
         at_most: Setting[int],
     ) -> int:
-        """The group's value within the bounds of now: they may have been tightened since it was set."""
+        """The group's own value, or else the broker's. The own value is limited to the current bounds, which may have
+        been tightened since it was set."""
         config = self._config()
         groups_own = self._image.configs.get((GROUP, group_id))
         text = None if groups_own is None else groups_own.get(own.name)

@@ -1,7 +1,7 @@
-"""The target assignment: which partitions each member should own, computed by the assignor that most members want.
+"""Computes the target assignment: the partitions that each member should own, by the assignor that most members prefer.
 
-Rule 1: it is computed for a group's epoch, with everything that the decision which asks for it is about to change.
-Rule 2: only members whose part differs are written, and then the epoch: whoever reads the records sees a target whole.
+Rule 1: the target is computed for a group epoch. It includes all changes of the decision that requests it.
+Rule 2: only changed assignments of members are written, then the epoch: a reader of the records sees a whole target.
 """
 
 from bisect import insort
@@ -15,17 +15,17 @@ from ottla.core.groups.consumer.member import Member
 from ottla.core.groups.consumer.topics import TopicView
 
 _MANY: Final = 32
-"""Members, from which on it pays to keep the target's balance, rather than to look at all of them when one joins."""
+"""Groups with at least this many members maintain `Balance`. In smaller groups every join processes all members."""
 
 
-class Target(NamedTuple):
+class TargetAssignment(NamedTuple):
     epoch: int
     assignment: Assignment
-    """The part of the member that asked."""
+    """The assignment of the member that sent the heartbeat."""
 
 
 def subscribed_ids(group: ConsumerGroup, member: Member, topics: TopicView) -> frozenset[bytes]:
-    """The topics of a member that exist: those it named and those its pattern was found to match."""
+    """Ids of the existing topics that a member subscribed to by name or that its pattern matches."""
     return topics.ids(_subscribed(group, member))
 
 
@@ -39,8 +39,9 @@ def compute_target(
     topics: TopicView,
     now_ms: int,
     records: GroupRecords,
-) -> Target:
-    """Write a new target with `member` as it will be, in place of the static member whose instance it is, if any."""
+) -> TargetAssignment:
+    """Compute and write a new target. `member` has the changes of the request. It replaces the member with the same id
+    or the same instance id."""
     parts = None
     if assignor == UNIFORM and is_homogeneous and _is_one_more(group, member):
         partitions = _sizes(subscribed_ids(group, member, topics), topics)
@@ -52,11 +53,11 @@ def compute_target(
             records.target(member_id, parts[member_id])
     records.target_epoch(epoch, now_ms)
     part = parts.get(member.member_id)
-    return Target(epoch, group.target[member.member_id] if part is None else part)
+    return TargetAssignment(epoch, group.target[member.member_id] if part is None else part)
 
 
 def _is_one_more(group: ConsumerGroup, member: Member) -> bool:
-    """The member joins many others who all have their part; it does not replace one of them."""
+    """Whether a new member joins a large group in which every member has an assignment, and replaces none of them."""
     return (
         len(group.members) >= _MANY
         and group.is_assigned
@@ -68,7 +69,7 @@ def _is_one_more(group: ConsumerGroup, member: Member) -> bool:
 def _assigned(
     group: ConsumerGroup, member: Member, assignor: str, is_homogeneous: bool, topics: TopicView
 ) -> dict[str, Assignment]:
-    """All parts that may be others than before, by a look at everyone."""
+    """The assignments that may have changed, computed from all members."""
     assigned: Mapping[str, Assignment] = group.target
     parts = dict.fromkeys([*group.unassigned, member.member_id], NOTHING)
     replaced = group.static_members.get(member.instance_id) if member.instance_id is not None else None
@@ -92,7 +93,7 @@ def _sizes(topic_ids: Iterable[bytes], topics: TopicView) -> dict[bytes, int]:
 
 
 def _ids_with(group: ConsumerGroup, member: Member, replaced: str | None) -> list[str]:
-    """Of all members, in order, with this one and without the one it replaces."""
+    """The sorted ids of all members, with `member` and without the member that it replaces."""
     member_ids = group.member_ids.copy()
     if member.member_id not in group.members:
         insort(member_ids, member.member_id)
@@ -110,7 +111,8 @@ def _each(group: ConsumerGroup, member: Member, member_ids: list[str], topics: T
 
 
 def _same(group: ConsumerGroup, member: Member, member_ids: list[str], topics: TopicView) -> dict[str, MemberSpec]:
-    """All of them subscribed to what one did: they are looked up once, and told apart only where they are static."""
+    """The specifications of members that all have the same subscription. The topics are looked up once, and all members
+    without an instance id share one specification."""
     subscribed = subscribed_ids(group, member, topics)
     specs = dict.fromkeys(member_ids, MemberSpec(subscribed))
     for instance_id, member_id in (*group.static_members.items(), (member.instance_id, member.member_id)):

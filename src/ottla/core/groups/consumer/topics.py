@@ -1,8 +1,9 @@
-"""What groups see of the cluster's topics.
+"""The view that groups have of the cluster's topics.
 
-Rule 1: all groups of a node look at the committed image through one view, which is told when topics change.
-Rule 2: a group knows the topics it was last assigned by a hash (Kafka's): a topic made, deleted, made anew or grown,
-        and a replica that moved to another rack, gives another hash and thereby another group epoch.
+Rule 1: all groups of a node read the committed image through one view, which is notified of changed topics.
+Rule 2: a group stores a hash (the same as Kafka's) of the topics of its last epoch. The hash changes if a topic is
+        created, deleted, re-created or gets more partitions, and if a replica moves to another rack. A changed hash
+        leads to a new group epoch.
 """
 
 import struct
@@ -11,8 +12,8 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-from ottla.core.metadata.decision import MetadataRecord
 from ottla.core.metadata.image import Image, Topic
+from ottla.core.metadata.records import MetadataRecord
 from ottla.wire.records.metadata import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 NO_TOPICS_HASH: Final = 0
@@ -25,7 +26,7 @@ _TWO_INT64: Final = struct.Struct("<qq")
 
 
 class TopicView:
-    """The image, and which version of it last had new topics."""
+    """The image, the version in which topics were last created, and caches of topic ids and hashes."""
 
     def __init__(self, image: Image, version: int = 0) -> None:
         self.image = image
@@ -33,20 +34,20 @@ class TopicView:
         """The offset of the last metadata record."""
         self.version_with_new_topics = version
         self.changes = 0
-        """Counts up with every change of a topic: who saw the same count has seen the same topics."""
+        """Increases with every change of a topic. An equal count means unchanged topics."""
         self._hashes: dict[str, int] = {}
         self._hashes_of_groups: dict[frozenset[str], int] = {}
         self._ids: dict[frozenset[str], frozenset[bytes]] = {}
 
     def changed(self, records: Sequence[MetadataRecord]) -> None:
-        """The next records of the metadata log were committed."""
+        """Called with the next committed records of the metadata log."""
         self.version += len(records)
         for record in records:
             if isinstance(record, TopicRecord):
                 self.version_with_new_topics = self.version
             if isinstance(record, TopicRecord | PartitionRecord | PartitionChangeRecord | RemoveTopicRecord):
                 self.changes += 1
-                # Which topic a removal meant cannot be looked up any more; hashing all again is seldom and cheap.
+                # The name of a removed topic is no longer known, so all hashes are dropped. That is rare and cheap.
                 self._hashes.clear()
                 self._hashes_of_groups.clear()
                 self._ids.clear()
@@ -58,7 +59,7 @@ class TopicView:
         return self.image.topics_by_id.get(topic_id)
 
     def ids(self, names: frozenset[str]) -> frozenset[bytes]:
-        """Those of the named topics that exist. The members of a group ask for the same, one after the other."""
+        """Ids of the existing topics among `names`. Cached, because the members of a group request the same names."""
         found = self._ids.get(names)
         if found is None:
             topics = self.image.topics
@@ -68,9 +69,9 @@ class TopicView:
         return found
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """The metadata hash of a group subscribed to these topics; those that do not exist do not count.
+        """The metadata hash of a group subscribed to these topics. Topics that do not exist are ignored.
 
-        Everyone who joins asks for the same as the one before.
+        Cached, because members that join one after the other need the same hash.
         """
         wanted = frozenset(names)
         found = self._hashes_of_groups.get(wanted)
@@ -104,7 +105,7 @@ class TopicView:
 
 
 def _text(text: str) -> tuple[bytes, bytes]:
-    """As Kafka's hash takes text: its UTF-16 units, then how many they are."""
+    """A text as it enters Kafka's hash: its UTF-16 units, and their number."""
     units = text.encode("utf-16-le", "surrogatepass")
     return units, _INT32.pack(len(units) // 2)
 

@@ -1,4 +1,4 @@
-"""What shares a group's partitions out among its members, by the names of `group.consumer.assignors`."""
+"""The assignors, which distribute a group's partitions among its members, by name (`group.consumer.assignors`)."""
 
 from typing import Final
 

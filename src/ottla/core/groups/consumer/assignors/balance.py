@@ -1,10 +1,10 @@
-"""How evenly partitions are shared out, kept up with every part that changes.
+"""Statistics of the target assignment by share size, which make the uniform assignor cheap when a member joins.
 
-The uniform assignor runs for everyone who joins. In a group that is balanced the newcomer's share comes from a few
-members, and which ones they are can be told from the sizes of the shares, without a look at anybody else.
+The uniform assignor runs for every member that joins. In a balanced group the share of the new member comes from a few
+members. The sizes of the shares determine which members these are, so the other members need not be visited.
 
-Rule 1: `put` is told of every change of every member's part.
-Rule 2: `one_more` answers what `assign_uniformly` would, or None where it takes that one to tell.
+Rule 1: `put` must be called for every change of any member's assignment.
+Rule 2: `one_more` returns the same result as `assign_uniformly`, or None if only `assign_uniformly` can compute it.
 """
 
 from bisect import bisect_left, insort
@@ -16,12 +16,12 @@ from ottla.core.groups.consumer.assignors.spec import NOTHING, Assignment
 class Balance:
     def __init__(self) -> None:
         self._by_size: dict[int, list[str]] = {}
-        """Member ids in order, by how many partitions they have."""
+        """Sorted member ids, by the number of partitions that the member has."""
         self._counts: dict[bytes, int] = {}
-        """How many partitions of each topic are somebody's."""
+        """Number of assigned partitions, by topic id."""
 
     def put(self, member_id: str, old: Assignment | None, new: Assignment | None) -> None:
-        """One part in place of another of the same member; None where there is none."""
+        """Replace the assignment of a member. None stands for no assignment."""
         if old is not None:
             size = self._count(old, -1)
             alike = self._by_size[size]
@@ -43,9 +43,10 @@ class Balance:
     def one_more(
         self, member_id: str, others: Sequence[str], assigned: Mapping[str, Assignment], partitions: Mapping[bytes, int]
     ) -> dict[str, Assignment] | None:
-        """The parts that change when a member joins `others`, who are in order, all have a part, and want the same."""
+        """The assignments that change when a member joins `others`. These are sorted, all have an assignment, and have
+        the same subscription as the new member."""
         if self._counts != partitions or not self._by_size:
-            return None  # Something is nobody's, or no longer wanted.
+            return None  # A partition has no owner, or an assigned topic is no longer subscribed to.
         least = min(self._by_size)
         if max(self._by_size) > least + 1:
             return None
@@ -54,7 +55,7 @@ class Balance:
         if least == quota:
             limits = dict.fromkeys(larger[with_one_more:], quota)
         elif least == quota + 1:
-            # In order, the first ones keep one more than the quota, and all others have too much.
+            # The first members by id keep one partition more than the quota. All others have too many.
             rest = others[with_one_more:]
             before = bisect_left(larger, rest[0]) if rest else len(larger)
             limits = dict.fromkeys(larger[:before], quota + 1) | dict.fromkeys(rest, quota)
@@ -66,7 +67,7 @@ class Balance:
 
 
 def keep(share: Assignment, limit: int, freed: list[tuple[bytes, int]]) -> Assignment:
-    """What a member keeps of its partitions; the others are `freed`."""
+    """The first `limit` partitions of a share. The other partitions are appended to `freed`."""
     kept: dict[bytes, frozenset[int]] = {}
     for topic_id in sorted(share):
         partitions = share[topic_id]

@@ -1,9 +1,9 @@
-"""The range assignor: each member gets the same stretch of every topic, so that equal keys meet in one member.
+"""The range assignor: each member gets the same range of every topic, so that one member gets all records of a key.
 
-Rule 1: members stand in one order: by instance id where there is one, those before the rest, then by member id.
-        A static member therefore keeps its place when it comes back under another member id.
-Rule 2: a topic's partitions are cut into stretches as equal as can be, the longer ones first.
-Rule 3: nothing sticks: the assignment depends on the members and the topics alone.
+Rule 1: static members come first, sorted by instance id; the others follow, sorted by member id. A static member
+        therefore keeps its range when it comes back with another member id.
+Rule 2: the partitions of a topic are divided into ranges of nearly equal length, the longer ones first.
+Rule 3: the assignment is not sticky: it depends only on the members and the topics.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ def _in_order(spec: GroupSpec) -> list[str]:
 
 
 def _stretches(partitions: int, members: int) -> Iterator[range]:
-    """One per member, together all the partitions."""
+    """One range of partitions per member; together they cover all partitions."""
     quota, longer = divmod(partitions, members)
     start = 0
     for index in range(members):

@@ -1,9 +1,10 @@
-"""What an assignor is told and what it answers.
+"""The input and output of an assignor.
 
-Rule 1: an assignor is a function: the same specification gives the same assignment.
-Rule 2: every partition of a topic that somebody subscribed to goes to exactly one of its subscribers.
-Rule 3: who joins changes the parts of a few: an assignor may leave out whoever keeps what it has.
-Rule 4: what it is given is not changed, and what it answers becomes part of the group as it is: nobody can change it.
+Rule 1: an assignor is a pure function: the same specification gives the same assignment.
+Rule 2: every partition of a subscribed topic is assigned to exactly one of its subscribers.
+Rule 3: the result need not contain the members whose assignment stays the same, because a member that joins changes
+        the assignments of only a few.
+Rule 4: an assignor does not change its input. Its result becomes part of the group without a copy, so it is immutable.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -20,24 +21,25 @@ class MemberSpec(NamedTuple):
     """A member as an assignor sees it."""
 
     topics: Set[bytes]
-    """The ids of the topics that it subscribed to and that exist."""
+    """Ids of the existing topics that the member subscribed to."""
     instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
     members: Mapping[str, MemberSpec]
-    """By member id; quickest in the order of the ids."""
+    """By member id. Assignors are fastest if the ids are sorted."""
     partitions: Mapping[bytes, int]
-    """How many partitions each subscribed topic has, by topic id."""
+    """Number of partitions of each subscribed topic, by topic id."""
     is_homogeneous: bool
-    """All members subscribed to the same topics."""
+    """Whether all members subscribed to the same topics."""
     assigned: Mapping[str, Assignment] = field(default_factory=dict)
-    """The members' parts of the target assignment so far, and maybe parts of others."""
+    """The current target assignment by member id. It may contain ids that are not in `members`."""
 
     def assigned_to(self, member_id: str) -> Assignment:
         return self.assigned.get(member_id, NOTHING)
 
 
 Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
-"""Gives the partitions of each member that gets others than it has; who is left out keeps what it has."""
+"""Returns the new assignment of each member whose assignment changes. A member that is not in the result keeps its
+assignment."""

@@ -1,8 +1,8 @@
-"""The uniform assignor: members get as many partitions as each other, and keep what they had where that allows it.
+"""The uniform assignor: all members get the same number of partitions, and keep the ones they have if possible.
 
-Rule 1: balance comes before stickiness. Where all members subscribed to the same topics, nobody has more than one
-        partition more than anybody else.
-Rule 2: a member gives up only what it has too much of, or what it is no longer subscribed to.
+Rule 1: balance comes before stickiness. If all members subscribed to the same topics, the numbers of partitions of any
+        two members differ by at most one.
+Rule 2: a member gives up only partitions beyond its quota, or of topics that it no longer subscribes to.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -20,9 +20,9 @@ def assign_uniformly(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
-    """All members subscribed to the same topics: each has its quota, and some of them one more.
+    """Assign partitions if all members subscribed to the same topics: each gets the quota, and some get one more.
 
-    Over all members, most of whom keep what they have: they cost a look each. `Balance.one_more` does without.
+    Visits all members, though most of them keep their partitions. `Balance.one_more` avoids that.
     """
     member_ids = sorted(spec.members)
     topics, count = spec.members[member_ids[0]].topics, len(member_ids)
@@ -43,7 +43,7 @@ def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
             if has > limit:
                 changed[place] = keep(shares[place], limit, freed)
         elif limit > quota and count - place > with_one_more:
-            # Somebody after it may already hold one more; the last ones have no choice.
+            # A later member may already have quota + 1 partitions. Only the last members must take the remaining ones.
             if has < quota:
                 room[place] = quota - has
             continue
@@ -53,7 +53,7 @@ def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
             with_one_more -= 1
             limit = quota + 1 if with_one_more else quota
     if room:
-        # Where everything was somebody's, only what was just given up is free.
+        # If every partition had an owner, only the partitions in `freed` are free.
         free = iter(sorted(freed) if sum(sizes) == total else _free(spec, topics, shares, changed))
         for place, left in room.items():
             changed[place] = widen(changed.get(place, shares[place]), islice(free, left))
@@ -61,7 +61,7 @@ def _assign_same(spec: GroupSpec) -> dict[str, Assignment]:
 
 
 def _sizes(shares: Sequence[Assignment], topics: Set[bytes]) -> list[int]:
-    """How many partitions each has of these topics, and it has no others."""
+    """The number of partitions of each share. The shares contain no topics other than `topics`."""
     if len(topics) == 1:
         (topic_id,) = topics
         return [len(share[topic_id]) if share else 0 for share in shares]
@@ -71,7 +71,7 @@ def _sizes(shares: Sequence[Assignment], topics: Set[bytes]) -> list[int]:
 def _free(
     spec: GroupSpec, topics: Set[bytes], shares: Sequence[Assignment], changed: Mapping[int, Assignment]
 ) -> list[tuple[bytes, int]]:
-    """What nobody has, in order."""
+    """The partitions without an owner, sorted."""
     now = [changed.get(place, share) for place, share in enumerate(shares)]
     free = []
     for topic_id in sorted(topics):

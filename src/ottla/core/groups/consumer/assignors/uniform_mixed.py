@@ -1,11 +1,11 @@
-"""The uniform assignor where members subscribed to different topics.
+"""The uniform assignor for members that subscribed to different topics.
 
-Rule 1: what nobody has goes to the least loaded subscriber, topic by topic, those with most partitions per subscriber
-        first: they leave the least choice.
-Rule 2: then, topic by topic, partitions move from the most to the least loaded subscriber until the two differ by one
-        at most, or nobody who has too much has anything of that topic.
-Rule 3: it ends when every topic was looked at without a move, or after `_ROUNDS_MAX` rounds: with subscriptions that
-        overlap in chains each round about halves what is uneven, and the last bit is not worth the time.
+Rule 1: partitions without an owner go to the least loaded subscriber, topic by topic. Topics with the most partitions
+        per subscriber come first, because they leave the least choice.
+Rule 2: then, topic by topic, partitions move from the most to the least loaded subscriber. This ends when the two loads
+        differ by at most one, or when no subscriber with a higher load has a partition of the topic.
+Rule 3: the algorithm ends when no topic needs a move, or after `_ROUNDS_MAX` rounds. With subscriptions that overlap in
+        chains, each round about halves the imbalance, and removing the rest is not worth the time.
 """
 
 import heapq
@@ -25,7 +25,7 @@ def assign_mixed(spec: GroupSpec) -> Mapping[str, Assignment]:
 
 
 class _Mixed:
-    """Members go by their place in the sorted list of ids."""
+    """The state of the algorithm. A member is represented by its index in the sorted list of ids."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._partitions = spec.partitions
@@ -60,19 +60,19 @@ class _Mixed:
     def _in_order(self, topics: Iterable[bytes]) -> list[bytes]:
         def order(topic_id: bytes) -> tuple[float, int, tuple[int, ...]]:
             subscribers = len(self._subscribers[topic_id])
-            # Kafka compares ids as two signed numbers.
+            # Kafka compares topic ids as two signed 64-bit numbers.
             return -self._partitions[topic_id] / subscribers, subscribers, _SIGNED_HALVES.unpack(topic_id)
 
         return sorted(topics, key=order)
 
     def _ranked(self, topic_id: bytes) -> list[tuple[int, int, int]]:
-        """Load, rank and place of a topic's subscribers, the least loaded first."""
+        """Load, rank and index of a topic's subscribers, the least loaded first."""
         by_load = sorted(self._subscribers[topic_id], key=lambda place: (self._load[place], place))
         return [(self._load[place], rank, place) for rank, place in enumerate(by_load)]
 
     def _hand_out(self, topic_id: bytes) -> None:
         owners = self._owners[topic_id]
-        least_loaded = self._ranked(topic_id)  # Sorted, hence a heap.
+        least_loaded = self._ranked(topic_id)  # A sorted list is a heap.
         for partition, owner in enumerate(owners):
             if owner == _NOBODY:
                 load, rank, place = least_loaded[0]
@@ -89,7 +89,7 @@ class _Mixed:
             without_move = 1 if self._balance_topic(topic_id) else without_move + 1
 
     def _balance_topic(self, topic_id: bytes) -> bool:
-        """Whether anything moved."""
+        """Move partitions of one topic (Rule 2). Returns whether any partition moved."""
         least_loaded = self._ranked(topic_id)
         if least_loaded[-1][0] - least_loaded[0][0] <= 1:
             return False

@@ -1,0 +1,1 @@
+"""The metadata log of the cluster, and the controller that decides requests on it."""

@@ -1,0 +1,1 @@
+"""The coordinators of groups and transactions: they run state machines on the internal topics of this broker."""

@@ -1,0 +1,1 @@
+"""Connections: frames in, each request to its handler, responses out in order."""

@@ -1,0 +1,1 @@
+"""Shared by all replicated state machines: decisions, shards of internal topics, deadlines."""

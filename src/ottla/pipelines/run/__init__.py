@@ -1,0 +1,1 @@
+"""The parts of a running pipeline that do not use Spark: checkpoint, failures, lag, requirements."""

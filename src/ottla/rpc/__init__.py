@@ -1,0 +1,1 @@
+"""Connections to brokers, for clients and for other brokers: frames, versions, back-off, errors."""

@@ -1,0 +1,1 @@
+"""The world `log`: one log on a faulty disk."""
