@@ -69,7 +69,7 @@ PLUGGED_IN_BY = {"fastpath": "broker/node.py"}
 """Rooms that one module alone may import, so that they can be taken out."""
 
 IMPORTS_SPARK = "pipelines/spark/"  # Everything else works, and answers at once, without it.
-CALLS_SPARK = "pipelines/sink/"  # Imports it inside functions and for types: see docs/adr/0010.
+CALLS_SPARK = "pipelines/sink/"  # Imports it inside functions and for types: see docs/adr/0011.
 IMPORTS_ARROW = ("pipelines/", "kernel/reference/")  # Never at the start of a node or of a command.
 HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy"}
 

@@ -53,57 +53,33 @@ AT_ONCE_MAX: Final = 1 << 20 if IMPLEMENTATION == "native" else 1 << 16
 """Checking this many bytes of records takes some milliseconds. A batch with more is not checked on the event loop."""
 
 if TYPE_CHECKING or IMPLEMENTATION == "reference":
-    from ottla.kernel.reference import (
-        BatchBuilder,
-        Columns,
-        OffsetMap,
-        RecordReader,
-        TopicBatches,
-        batch_crc,
-        build_batch,
-        build_end_txn_marker,
-        check_produced,
-        compress,
-        crc_ok,
-        decompress,
-        filter_batch,
-        find_time,
-        murmur2,
-        put_keys,
-        read_columns,
-        read_control,
-        read_end_txn_marker,
-        read_records,
-        scan,
-        stamp,
-        take_produce_requests,
-    )
+    from ottla.kernel import reference as implementation
 else:
-    from ottla.kernel._native import (
-        BatchBuilder,
-        Columns,
-        OffsetMap,
-        RecordReader,
-        TopicBatches,
-        batch_crc,
-        build_batch,
-        build_end_txn_marker,
-        check_produced,
-        compress,
-        crc_ok,
-        decompress,
-        filter_batch,
-        find_time,
-        murmur2,
-        put_keys,
-        read_columns,
-        read_control,
-        read_end_txn_marker,
-        read_records,
-        scan,
-        stamp,
-        take_produce_requests,
-    )
+    from ottla.kernel import _native as implementation
+
+BatchBuilder = implementation.BatchBuilder
+Columns = implementation.Columns
+OffsetMap = implementation.OffsetMap
+RecordReader = implementation.RecordReader
+TopicBatches = implementation.TopicBatches
+batch_crc = implementation.batch_crc
+build_batch = implementation.build_batch
+build_end_txn_marker = implementation.build_end_txn_marker
+check_produced = implementation.check_produced
+compress = implementation.compress
+crc_ok = implementation.crc_ok
+decompress = implementation.decompress
+filter_batch = implementation.filter_batch
+find_time = implementation.find_time
+murmur2 = implementation.murmur2
+put_keys = implementation.put_keys
+read_columns = implementation.read_columns
+read_control = implementation.read_control
+read_end_txn_marker = implementation.read_end_txn_marker
+read_records = implementation.read_records
+scan = implementation.scan
+stamp = implementation.stamp
+take_produce_requests = implementation.take_produce_requests
 
 __all__ = [
     "AT_ONCE_MAX",

@@ -164,6 +164,23 @@ def test_broker_is_elected_from_the_eligible_when_nobody_is_in_sync() -> None:
     assert (partition.leader, partition.isr, partition.elr, partition.last_known_elr) == (1, (1,), (), ())
 
 
+def test_replica_in_sync_is_elected_before_the_eligible() -> None:
+    """The in-sync one has everything that was acknowledged since the other fell behind."""
+    cluster = Cluster(brokers=2)
+    cluster.create(topic("t", assignments={0: [1, 2]}))
+    topic_id = cluster.image.topics["t"].topic_id
+    for eligible in ([], [2]):
+        cluster.image.replay(
+            PartitionChangeRecord(
+                partition_id=0, topic_id=topic_id, leader=-1, isr=[1], eligible_leader_replicas=eligible
+            )
+        )
+        cluster.join(2)
+        assert cluster.image.topics["t"].partitions[0].leader == NO_LEADER
+        cluster.join(1)
+        assert cluster.image.topics["t"].partitions[0].leader == 1
+
+
 def test_broker_that_may_lack_records_is_not_elected() -> None:
     cluster = Cluster(brokers=2)
     cluster.create(topic("t", assignments={0: [1, 2]}))
