@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parent / "kafka"))  # The package `peers` ser
 from nodes.ottla_node import OttlaNode, running_node
 from nodes.shared_kafka import shared_kafka
 from nodes.topics import KEEPING, QUICK_GROUPS, Server, Topics
+from peers.clusters import CLUSTERS, GIVEN
 from peers.jars import fetch_jars, missing_programs
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -67,6 +68,20 @@ def server(request: pytest.FixtureRequest) -> Server:
     """Kafka's behaviour is the specification: what is claimed of Ottla is shown to hold of Kafka."""
     chosen: Server = request.getfixturevalue(request.param)
     return chosen
+
+
+@pytest.fixture(scope="session", params=CLUSTERS)
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster for Ottla's own client. Other tests use it too: topics and groups need names of their
+    own."""
+    match request.param:
+        case "given":
+            yield os.environ[GIVEN]
+        case "kafka":
+            yield request.getfixturevalue("kafka").bootstrap
+        case _:
+            with running_node(tmp_path_factory.mktemp("ottla"), KEEPING | QUICK_GROUPS) as node:
+                yield node.bootstrap
 
 
 @pytest.fixture(scope="session")

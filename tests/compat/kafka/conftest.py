@@ -1,10 +1,8 @@
 """Fixtures of the tests about the files of Apache Kafka, and of those of Ottla's client against a cluster."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from peers.clusters import CLUSTERS
 from peers.commands import Ottla
 from peers.written import Written, written_by_kafka
 
@@ -13,15 +11,6 @@ from peers.written import Written, written_by_kafka
 def kafka_written(kafka_jars: Path, shared_directory: Path) -> Written:
     """Directories that real Kafka wrote, and what it said is in them. Never write to them: copy."""
     return written_by_kafka(kafka_jars, shared_directory)
-
-
-@pytest.fixture(scope="session", params=list(CLUSTERS))
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a cluster; one per process of a test run, so topics need names of their own."""
-    if request.param == "kafka":
-        request.getfixturevalue("kafka_jars")  # Skips where Kafka cannot run.
-    with CLUSTERS[request.param](tmp_path_factory.mktemp(request.param)) as address:
-        yield address
 
 
 @pytest.fixture

@@ -82,23 +82,23 @@ def test_settings_are_read_set_and_unset(bootstrap: str) -> None:
         admin = Admin(client)
         settled(await admin.create_topics([NewTopic(name, 1)]))
 
-        async def retention() -> tuple[str | None, ConfigSource]:
-            entry = settled(await admin.describe_configs([resource], names=["retention.ms"]))[resource][0]
+        async def segment_ms() -> tuple[str | None, ConfigSource]:
+            entry = settled(await admin.describe_configs([resource], names=["segment.ms"]))[resource][0]
             return entry.value, entry.source
 
-        before = await retention()
+        before = await segment_ms()
         assert before[1] is ConfigSource.DEFAULT
-        assert await admin.alter_configs({resource: [ConfigChange("retention.ms", ConfigOperation.SET, "1234")]}) == {
+        assert await admin.alter_configs({resource: [ConfigChange("segment.ms", ConfigOperation.SET, "1234")]}) == {
             resource: None
         }
-        while await retention() != ("1234", ConfigSource.TOPIC):
+        while await segment_ms() != ("1234", ConfigSource.TOPIC):
             await asyncio.sleep(0.05)
-        wrong = await admin.alter_configs({resource: [ConfigChange("retention.ms", ConfigOperation.SET, "x")]})
+        wrong = await admin.alter_configs({resource: [ConfigChange("segment.ms", ConfigOperation.SET, "x")]})
         assert refusal(wrong[resource]) is Error.INVALID_CONFIG
-        assert await admin.alter_configs({resource: [ConfigChange("retention.ms", ConfigOperation.DELETE)]}) == {
+        assert await admin.alter_configs({resource: [ConfigChange("segment.ms", ConfigOperation.DELETE)]}) == {
             resource: None
         }
-        while await retention() != before:
+        while await segment_ms() != before:
             await asyncio.sleep(0.05)
         every = settled(await admin.describe_configs([resource], documentation=True))[resource]
         assert {"cleanup.policy", "segment.bytes", "max.message.bytes"} <= {entry.name for entry in every}

@@ -113,15 +113,15 @@ def test_parts_of_a_topic(ottla: Ottla) -> None:
 
 def test_settings_are_shown_set_and_unset(ottla: Ottla) -> None:
     topic = ottla.topic("cli-config")
-    assert ottla("config", "set", topic, "retention.ms=1234", "segment.ms=5678").code == 0
+    assert ottla("config", "set", topic, "segment.ms=1234", "flush.ms=5678").code == 0
     shown = {one["name"]: one for one in ottla("config", "get", topic, "--json").lines}
-    assert (shown["retention.ms"]["value"], shown["retention.ms"]["source"]) == ("1234", "TOPIC")
+    assert (shown["segment.ms"]["value"], shown["segment.ms"]["source"]) == ("1234", "TOPIC")
     assert "cleanup.policy" not in shown
-    assert b"retention.ms" in ottla("config", "get", f"topic:{topic}").out
-    assert ottla("config", "unset", topic, "retention.ms").code == 0
-    (after,) = ottla("config", "get", topic, "retention.ms", "--json").lines
+    assert b"segment.ms" in ottla("config", "get", f"topic:{topic}").out
+    assert ottla("config", "unset", topic, "segment.ms").code == 0
+    (after,) = ottla("config", "get", topic, "segment.ms", "--json").lines
     assert after["source"] == "DEFAULT"
-    wrong = ottla("config", "set", topic, "retention.ms=abc")
+    wrong = ottla("config", "set", topic, "segment.ms=abc")
     assert wrong.code == 1
     assert "INVALID_CONFIG" in wrong.err
     absent = ottla("config", "get", topic, "no.such")

@@ -2,7 +2,6 @@
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,22 +9,13 @@ import pytest
 from committed_records import committed
 from confluent_kafka import Consumer, Producer, TopicPartition
 from nodes.ottla_node import OTTLA, wait_until
-from peers.clusters import CLUSTERS, fresh
+from peers.clusters import fresh
 from peers.commands import Ottla
 
 from ottla.pipelines.sink import dead_letters
 
 PARTITIONS = 2
 CONNECT = dead_letters.CONNECT_PREFIX
-
-
-@pytest.fixture(scope="module", params=list(CLUSTERS))
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "kafka":
-        yield request.getfixturevalue("kafka").bootstrap
-        return
-    with CLUSTERS[request.param](tmp_path_factory.mktemp(request.param)) as address:
-        yield address
 
 
 @pytest.fixture

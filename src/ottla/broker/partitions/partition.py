@@ -110,8 +110,10 @@ class Partition:
             log.advance_high_watermark(log.end_offset)
 
     def follow(self) -> None:
-        """Stop leading: another broker leads, or none."""
-        self._end_epoch(Error.NOT_LEADER_OR_FOLLOWER)
+        """Stop leading: another broker leads, or none. If that is because the log directory failed, the records that
+        are waited for may be on the disk all the same, and the error says so."""
+        has_failed = self.log.directory.failure is not None
+        self._end_epoch(Error.KAFKA_STORAGE_ERROR if has_failed else Error.NOT_LEADER_OR_FOLLOWER)
 
     def remove(self) -> None:
         """Take the partition offline for good: its topic was deleted."""

@@ -46,6 +46,12 @@ def played(settings: dict[str, str], scenario: Callable[[Partition], Coroutine[A
     run(main, 0, clock)
 
 
+def lost_directory(partition: Partition) -> None:
+    """As when the disk fails, and the controller then names no leader."""
+    partition.log.directory.fail(OSError("gone"), "write")
+    partition.follow()
+
+
 USES: list[Callable[[Partition], object]] = [
     lambda partition: partition.append(batch(), acks=1),
     lambda partition: partition.append_own(bytes(batch()), 1),
@@ -102,6 +108,7 @@ def test_a_coordinator_of_an_earlier_epoch_writes_nothing() -> None:
         (Partition.follow, Error.NOT_LEADER_OR_FOLLOWER),
         (Partition.remove, Error.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda partition: partition.lead(2), Error.NOT_LEADER_OR_FOLLOWER),
+        (lost_directory, Error.KAFKA_STORAGE_ERROR),
     ],
 )
 def test_every_wait_ends_with_the_epoch_in_which_its_records_were_appended(
