@@ -17,7 +17,7 @@ from runner_files import Driver
 
 from ottla.pipelines.spec.identity import PipelineIdentity
 
-ROOMY = ("--master", "local[12]", *SMALL_BATCHES)
+ROOMY = ("--master", "local[6]", *SMALL_BATCHES)
 """Tasks that are held leave room for the others."""
 PATIENT = ("--master", "local[12,4]", *SMALL_BATCHES)
 """Spark itself tries a task again, as it does on clusters."""
