@@ -53,7 +53,9 @@ class Sampling:
         self._output = Path(self._place.name) / "stacks"
         program = self.program()
         assert program is not None
-        command = [program, "record", "-f", "raw", "-r", str(_PER_S), "-d", "600", "-p", str(self._pid)]
+        # Without stopping the process for each sample: requests would time out, and be sent again.
+        command = [program, "record", "--nonblocking", "-f", "raw", "-r", str(_PER_S), "-d", "600"]
+        command += ["-p", str(self._pid)]
         self._process = subprocess.Popen(
             [*command, "-o", str(self._output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
