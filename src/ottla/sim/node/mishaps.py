@@ -67,8 +67,12 @@ class Mishaps:
 
     async def _freeze(self) -> None:
         thaw = self._machine.freeze()
-        await self._scene.pause(8)
+        await self._last(8)
         thaw()
+
+    async def _last(self, seconds: float) -> None:
+        """How long a fault lasts. It ends in a lull too, in which nothing but the node's own work goes on."""
+        await asyncio.sleep(self._random.uniform(0, seconds))
 
     def _cut_one_way(self, until: float) -> None:
         """Cut one direction of a host's network: requests arrive and responses do not, or the other way round."""
@@ -81,6 +85,6 @@ class Mishaps:
     async def _fail(self, fault: Fault) -> None:
         """Apply the fault to the disk for a while."""
         self._machine.disk.faults.append(fault)
-        await self._scene.pause(3)
+        await self._last(3)
         faults = self._machine.disk.faults  # The machine may have another disk object by now.
         faults[:] = [one for one in faults if one is not fault]
