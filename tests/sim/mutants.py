@@ -137,6 +137,14 @@ MUTANTS = [
         "return True",
         "a hole in the log",
     ),
+    Mutant(
+        "aborts-looked-for-up-to-the-damage",
+        RECOVERY,
+        "BatchWalk(here.of(last).log, last.size).whole()",
+        "BatchWalk(here.of(last).log, last.size)",
+        "aborted records are served as committed",
+        "storage/test_storage_lying_indexes.py::test_a_transaction_index_is_not_made_anew_from_a_damaged_log",
+    ),
     Mutant("torn-tail-not-cut", RECOVERY, "opened.cut(damage.position)", "pass", "old bytes follow new batches"),
     Mutant(
         "cut-not-synced",

@@ -127,6 +127,14 @@ MUTANTS = [
         "self._log.state.flushed(self._log.state.end_offset)",
         "topics that were made are gone after a power loss",
     ),
+    Mutant(
+        "metadata-read-up-to-the-damage",
+        RAFT_LOG,
+        "if walk.damage is not None:",
+        "if False:",
+        "a node starts with half its topics",
+        "broker/test_broker_damage.py::test_flipped_bit_in_the_metadata_log_is_no_decision",
+    ),
     Mutant("epoch-not-raised", RAFT_LOG, "self._snapshot.epoch, 0) + 1", "self._snapshot.epoch, 1)", "two in one"),
     Mutant(
         "served-before-registered",

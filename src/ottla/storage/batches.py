@@ -66,6 +66,12 @@ class BatchWalk:
                 return
             wanted = max(self._chunk, scanned.needed)
 
+    def whole(self) -> Iterator[BatchAt]:
+        """The same batches. Raises `DamagedAt` at the end if that is not `end`."""
+        yield from self
+        if self.damage is not None:
+            raise DamagedAt(self._file, *self.damage)
+
 
 class DamagedAt(CorruptBatch):
     """The bytes at a batch boundary are not a batch."""

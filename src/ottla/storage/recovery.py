@@ -142,7 +142,7 @@ def aborted_in(here: PartitionFiles, name: str, segments: list[Segment]) -> list
     last = segments[-1]
     producers = rebuild_producers(here, name, segments, last.base_offset, last.base_offset)
     aborted = []
-    for batch in BatchWalk(here.of(last).log, last.size):
+    for batch in BatchWalk(here.of(last).log, last.size).whole():
         if not crc_ok(batch.data, 0, batch.header.size):
             raise DamagedAt(here.of(last).log, batch.position, "the batch has the wrong CRC")
         completed = producers.replay(batch.header, marker_in(batch.header, batch.data))

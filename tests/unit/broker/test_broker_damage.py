@@ -22,9 +22,10 @@ from ottla.wire.errors import Refused
 LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 
 
-@pytest.mark.parametrize("field_at", [23, 57, 90])
+@pytest.mark.parametrize("field_at", [8, 11, 16, 23, 57, 90])
 def test_flipped_bit_in_the_metadata_log_is_no_decision(field_at: int) -> None:
-    """After a clean stop the log is not recovered; a batch that seems to end earlier would be passed over."""
+    """After a clean stop the log is not recovered. A batch that seems to end earlier would be passed over; after one of
+    the wrong size nothing would be read."""
     home = Home(new_disk())
 
     async def work() -> None:

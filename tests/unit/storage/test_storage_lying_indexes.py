@@ -11,6 +11,7 @@ from storage_samples import NOW, Place, in_memory, on_disk, records_in
 
 from ottla.core.log import files
 from ottla.core.log.indexes import AbortedTxn
+from ottla.kernel import CorruptBatch
 from ottla.observe.trace import names, recording
 
 END = 20
@@ -140,6 +141,29 @@ def test_a_lying_transaction_index_is_noticed_and_mended(tmp_path: Path, policy:
     with recording() as events:
         assert [txn[:3] for txn in place.log.aborted_transactions(0, 18)] == EXPECTED
     assert events == []
+
+
+SIZE_AT, RECORDS_AT = 9, 60
+
+
+@pytest.mark.parametrize("damaged_at", [SIZE_AT, RECORDS_AT])
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_transaction_index_is_not_made_anew_from_a_damaged_log(tmp_path: Path, policy: str, damaged_at: int) -> None:
+    """The aborts after the damage would be left out, and their records served as if they were committed."""
+    place = aborted_log(on_disk(tmp_path, cleanup_policy=policy))
+    place.disk.remove(f"{place.path}/{files.SEGMENT_SUMMARY}")
+    index, log = place.file(0, files.TXN_INDEX), place.file(0, files.LOG)
+    if policy == "delete":
+        place.write_bytes(index, TXN_LIES["another producer"](place.read_bytes(index)))
+    data = bytearray(place.read_bytes(log))
+    second = 12 + int.from_bytes(data[8:12], "big")
+    data[second + damaged_at] ^= 1
+    place.write_bytes(log, bytes(data))
+    before = place.read_bytes(index)
+    place.open()
+    with pytest.raises(CorruptBatch, match="damaged"):
+        place.log.aborted_transactions(0, 18)
+    assert place.read_bytes(index) == before
 
 
 def test_a_transaction_index_that_is_gone_is_missed(tmp_path: Path) -> None:

@@ -162,15 +162,19 @@ class RaftLog:
             self._is_dynamic = False
 
     def _batches_from(self, offset: int) -> Iterator[BatchAt]:
+        """Recovery does not read the log after a clean stop. Raises LogDamaged, because a flipped bit must not be
+        replayed, and nothing after it may be left out."""
         log = self._log.state
         for segment in log.segments[log.segment_at(offset) :]:
-            for batch in BatchWalk(self._log.here.of(segment).log, segment.size):
+            walk = BatchWalk(self._log.here.of(segment).log, segment.size)
+            for batch in walk:
                 if not crc_ok(batch.data, 0, batch.header.size):
-                    # Recovery does not read the log after a clean stop; a flipped bit must not be replayed.
                     at = batch.header.base_offset
                     raise LogDamaged(f"{self._log.here.path}, offset {at}: the batch fails its CRC")
                 if batch.header.last_offset >= offset:
                     yield batch
+            if walk.damage is not None:
+                raise LogDamaged(f"{self._log.here.path}, position {walk.damage.position}: {walk.damage.reason}")
 
     def _load_batch(self, batch: BatchAt, start_offset: int) -> None:
         self._last_timestamp = batch.header.max_timestamp
