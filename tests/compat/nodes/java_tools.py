@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
-from peers.jvm import FAST_START, Output, ToolFailedError
+from peers.class_archive import using
+from peers.jvm import FAST_START, Output, ToolFailedError, archive_of
 
 HERE = Path(__file__).parent
 _SIZE = Struct(">i")
@@ -58,7 +59,8 @@ def compiled(jars: Path, source: Path, home: Path) -> Path:
 @contextmanager
 def java_tools(jars: Path, home: Path, *classes: Path) -> Iterator[JavaTools]:
     """The tools, until the block ends; `classes` are directories where more of them are found."""
-    flags = [*FAST_START, "-Xmx256m", f"-Dlog4j2.configurationFile={HERE / 'quiet.properties'}"]
+    logging = f"-Dlog4j2.configurationFile={HERE / 'quiet.properties'}"
+    flags = [*FAST_START, *using(archive_of(jars)), "-Xmx256m", logging]
     path = ":".join([f"{jars}/*", *map(str, classes)])
     command = ["java", *flags, "-cp", path, str(HERE / "Tools.java")]
     with (home / "tools.log").open("wb") as log:

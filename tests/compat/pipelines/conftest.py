@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from postgres_server import NoPostgres, Postgres, running_postgres
+from spark_archive import use_spark_archive
 
 from ottla.pipelines.run.requirements import MissingRequirement, require_spark
 
@@ -21,6 +22,7 @@ def spark() -> "Iterator[SparkSession]":
         pytest.skip(str(missing))
     from ottla.pipelines.spark.session import SessionOptions, open_session
 
+    use_spark_archive()
     session = open_session(
         SessionOptions("tests", "local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from nodes.ottla_node import wait_until
 from nodes.topics import Server
+from spark_archive import use_spark_archive
 
 from ottla.pipelines import Pipeline, load_toml
 from ottla.pipelines.run.checkpoint import RunStatus
@@ -60,6 +61,7 @@ class Driver:
         program: Sequence[str] = (str(OTTLA),),
     ) -> None:
         """`program` is `ottla`, or what takes its arguments."""
+        use_spark_archive()
         self._log = home / log
         bootstrap = ["-b", server.bootstrap] if server is not None else []
         given = [*bootstrap, *QUICK, *options, *(["--once"] if once else [])]

@@ -19,6 +19,7 @@ from bench.pipeline_jobs import CONNECTOR, FLINK, PIPELINE, REFERENCE, SOURCE, T
 from bench.pipelines import event, job_of
 from bench.sizes import TINY
 from peers.flink import NoFlink
+from spark_archive import use_spark_archive
 
 RECORDS = 1000
 NO_JARS: dict[str, list[str]] = {PIPELINE: [], SOURCE: [], FLINK: []}
@@ -68,6 +69,7 @@ def test_part_says_what_it_found_and_what_it_could_not_have(monkeypatch: pytest.
 
     monkeypatch.setattr(pipelines, "connector_jars", no_connector)
     monkeypatch.setattr(pipelines, "flink_jars", no_flink)
+    use_spark_archive()
     section = pipelines.run(replace(TINY, load=REFERENCE))
     (table,) = section.tables
     assert [row[:2] for row in table.rows] == [("Ottla, reference job", "pipeline")]

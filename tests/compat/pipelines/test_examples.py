@@ -18,6 +18,7 @@ from peers.client import Client
 from postgres_server import NoPostgres, running_postgres
 from pyspark.sql import SparkSession
 from runner_files import run_once
+from spark_archive import use_spark_archive
 
 from ottla.pipelines import Pipeline, load_toml
 from ottla.pipelines.spec.model import TopicSink
@@ -121,6 +122,7 @@ def check_recommendations(rows: list[dict[str, Any]], of: list[bytes]) -> None:
 
 
 def demo(*options: str) -> "subprocess.Popen[str]":
+    use_spark_archive()
     command = [sys.executable, "-m", "examples.shop", *options]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

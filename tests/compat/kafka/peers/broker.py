@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from peers.jvm import java, run_tool
+from peers.class_archive import made_once
+from peers.jvm import archive_of, java, run_tool
 
 CLUSTER_ID = "b3R0bGEtdGVzdC1jbHVzdA"
 DATA = "data"
@@ -75,14 +78,16 @@ class KafkaBroker:
         self.log_path = home / "server.log"
         self.bootstrap = ""
 
-    def start(self) -> None:
-        """Format the directory if it is new, run the node, return when it takes requests."""
+    def start(self, flags: Sequence[str] | None = None) -> None:
+        """Format the directory if it is new, run the node, return when it takes requests. `flags` as for `java`."""
+        if flags is None:
+            made_once(archive_of(self._jars), partial(_run_once, self._jars))
         properties = self._write_properties()
         if not (self.log_dir / "meta.properties").exists():
             run_tool(self._jars, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            self._process = self._spawn(properties, log)
+            self._process = self._spawn(properties, log, flags)
         self._wait_for(READY)
 
     def stop(self) -> None:
@@ -119,8 +124,8 @@ class KafkaBroker:
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return properties
 
-    def _spawn(self, properties: Path, log: BinaryIO) -> subprocess.Popen[bytes]:
-        command = java(self._jars, "kafka.Kafka", str(properties), heap="512m")
+    def _spawn(self, properties: Path, log: BinaryIO, flags: Sequence[str] | None) -> subprocess.Popen[bytes]:
+        command = java(self._jars, "kafka.Kafka", str(properties), heap="512m", flags=flags)
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self._home)
 
     def _wait_for(self, text: str) -> None:
@@ -141,13 +146,20 @@ class KafkaBroker:
         if self._process.poll() is None:
             self._process.send_signal(how)
         try:
-            self._process.wait(60)
+            self._process.wait(240)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
             raise BrokerFailedError(f"the node did not stop:\n{self.log()[-4000:]}") from None
         finally:
             self._process = None
+
+
+def _run_once(jars: Path, flags: Sequence[str]) -> None:
+    with TemporaryDirectory() as home:
+        broker = KafkaBroker(jars, Path(home))
+        broker.start(flags)
+        broker.stop()
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 """Kafka's Java programs by class name."""
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from peers.class_archive import using
 
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """A test's JVM lives for seconds: the optimising compiler and a parallel collector would only delay it."""
@@ -10,10 +13,18 @@ FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
-def java(jars: Path, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
-    """The command line that runs one class."""
-    flags = [*FAST_START, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={LOGGING}", "-Djava.awt.headless=true"]
-    return ["java", *flags, "-cp", f"{jars}/*", main_class, *arguments]
+def archive_of(jars: Path) -> Path:
+    """The archive of the classes in these jars, which a broker makes (`peers/broker`)."""
+    return jars.with_suffix(".jsa")
+
+
+def java(
+    jars: Path, main_class: str, *arguments: str, heap: str = "256m", flags: Sequence[str] | None = None
+) -> list[str]:
+    """The command line that runs one class; `flags` instead of those that use the archive of classes."""
+    given = using(archive_of(jars)) if flags is None else flags
+    settings = [f"-Xmx{heap}", f"-Dlog4j2.configurationFile={LOGGING}", "-Djava.awt.headless=true"]
+    return ["java", *FAST_START, *given, *settings, "-cp", f"{jars}/*", main_class, *arguments]
 
 
 @dataclass(frozen=True)
