@@ -14,7 +14,7 @@ from ottla.client.producer import Producer
 from ottla.rpc.errors import Declined
 from ottla.wire.errors import Error
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 
 
 def refusal(outcome: object) -> Error:
@@ -81,6 +81,7 @@ def test_settings_are_read_set_and_unset(bootstrap: str) -> None:
     async def work(client: Client) -> None:
         admin = Admin(client)
         settled(await admin.create_topics([NewTopic(name, 1)]))
+        await admin.describe_topic(name, timeout_ms=WAIT_MS)  # Kafka's broker answers before it knows of the topic.
 
         async def segment_ms() -> tuple[str | None, ConfigSource]:
             entry = settled(await admin.describe_configs([resource], names=["segment.ms"]))[resource][0]

@@ -113,14 +113,19 @@ def test_parts_of_a_topic(ottla: Ottla) -> None:
 
 def test_settings_are_shown_set_and_unset(ottla: Ottla) -> None:
     topic = ottla.topic("cli-config")
+
+    def source() -> str:
+        (one,) = ottla("config", "get", topic, "segment.ms", "--json").lines
+        return str(one["source"])
+
     assert ottla("config", "set", topic, "segment.ms=1234", "flush.ms=5678").code == 0
+    wait_until(lambda: source() == "TOPIC", "the broker knows of the settings")
     shown = {one["name"]: one for one in ottla("config", "get", topic, "--json").lines}
     assert (shown["segment.ms"]["value"], shown["segment.ms"]["source"]) == ("1234", "TOPIC")
     assert "cleanup.policy" not in shown
     assert b"segment.ms" in ottla("config", "get", f"topic:{topic}").out
     assert ottla("config", "unset", topic, "segment.ms").code == 0
-    (after,) = ottla("config", "get", topic, "segment.ms", "--json").lines
-    assert after["source"] == "DEFAULT"
+    wait_until(lambda: source() == "DEFAULT", "the broker knows that one is unset")
     wrong = ottla("config", "set", topic, "segment.ms=abc")
     assert wrong.code == 1
     assert "INVALID_CONFIG" in wrong.err

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla.cli import main
+from peers.broker import wait_until
 from peers.clusters import fresh
 
 
@@ -38,6 +39,8 @@ class Ottla:
         return self("produce", topic, "--file", self._file, *options)
 
     def topic(self, name: str, *options: object) -> str:
+        """A new topic that the broker knows of: Kafka's answers before it does."""
         topic = fresh(name)
         assert self("topic", "create", topic, *options).code == 0
+        wait_until(lambda: self("topic", "describe", topic).code == 0, f"the broker knows of {topic}")
         return topic
